@@ -1,0 +1,1 @@
+"""What a host must be: compositions of operations."""

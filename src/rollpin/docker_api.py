@@ -1,0 +1,202 @@
+"""The seam to the Docker SDK: the host's engine over pyinfra's own SSH connection.
+
+`docker system dial-stdio` carries the engine's HTTP. Registry credentials are the controller's;
+they travel with the one request and never land on the host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+import docker.errors
+import requests.exceptions
+from docker.transport import SSHHTTPAdapter
+from docker.transport.sshconn import SSHConnection, SSHConnectionPool
+
+from rollpin.errors import HostError, Lost
+from rollpin.remote import Remote, deadline
+
+CALL_DEADLINE = 60.0
+STALL_DEADLINE = 300.0
+
+
+class _Connection(SSHConnection):
+    remote: Remote
+
+    def connect(self) -> None:
+        sock = self.remote.transport().open_session(timeout=20)
+        sock.settimeout(self.timeout)
+        sock.exec_command(self.remote.command(("docker", "system", "dial-stdio")))
+        self.sock = sock
+
+
+class _Pool(SSHConnectionPool):
+    def __init__(self, remote: Remote, timeout: float) -> None:
+        super().__init__(ssh_client=None, timeout=timeout, maxsize=2, host="localhost")
+        self.remote = remote
+
+    def _new_conn(self) -> _Connection:
+        connection = _Connection(None, self.timeout, "localhost")
+        connection.remote = self.remote
+        return connection
+
+
+class _Adapter(SSHHTTPAdapter):
+    """docker-py's adapter closes the client it is given and reconnects with its own parameters:
+    this one borrows pyinfra's connection and closes only its channels. Two channels at most, for
+    sshd's MaxSessions is 10.
+    """
+
+    def __init__(self, remote: Remote, timeout: float) -> None:
+        self.remote = remote
+        super().__init__("ssh://localhost", timeout=timeout, max_pool_size=2, shell_out=True)
+
+    def get_connection(self, url: Any, proxies: Any = None) -> _Pool:
+        with self.pools.lock:
+            pool: _Pool | None = self.pools.get(url)
+            if pool is None:
+                pool = self.pools[url] = _Pool(self.remote, self.timeout)
+            return pool
+
+    def close(self) -> None:
+        self.pools.clear()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Bytes of a pull so far. `total` grows while layers are discovered."""
+
+    done: int
+    total: int
+    layers: int
+
+
+class DockerApi:
+    """One host's engine. Every call has a deadline and raises HostError or Lost."""
+
+    def __init__(self, remote: Remote) -> None:
+        self.remote = remote
+        self._client: docker.APIClient | None = None
+
+    def _api(self) -> docker.APIClient:
+        if self._client is None:
+            client = docker.APIClient(base_url="http://localhost:2375", version="1.41", timeout=60)
+            adapter = _Adapter(self.remote, 60)
+            client.mount("http+docker://ssh", adapter)
+            client.base_url = "http+docker://ssh"
+            self._client = client
+        return self._client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    @contextmanager
+    def _call(self, what: str, seconds: float = CALL_DEADLINE) -> Iterator[docker.APIClient]:
+        try:
+            with deadline(seconds, f"{self.remote.name}: {what}"):
+                yield self._api()
+        except docker.errors.NotFound as e:
+            raise HostError(f"{self.remote.name}: {what}: not found: {e.explanation}") from e
+        except docker.errors.DockerException as e:
+            raise HostError(f"{self.remote.name}: {what}: {e}") from e
+        except (requests.exceptions.RequestException, OSError, EOFError) as e:
+            self.close()
+            raise Lost(f"{self.remote.name}: {what}: {e}") from e
+
+    def tag_digest(self, repository: str, tag: str) -> tuple[str, str]:
+        """(digest, media type) of what the tag points to now, as the host's engine sees it."""
+        with self._call(f"asking the registry for {repository}:{tag}") as api:
+            found = api.inspect_distribution(f"{repository}:{tag}", self._auth(api, repository))
+        descriptor = found["Descriptor"]
+        return str(descriptor["digest"]), str(descriptor.get("mediaType", ""))
+
+    def inspect_image(self, reference: str) -> dict[str, Any] | None:
+        """None when the engine says that it has no such image."""
+        try:
+            with self._call(f"inspecting {reference}") as api:
+                return dict(api.inspect_image(reference))
+        except HostError as e:
+            if isinstance(e.__cause__, docker.errors.NotFound):
+                return None
+            raise
+
+    def inspect_container(self, ident: str) -> dict[str, Any] | None:
+        """None when the engine says that it has no such container."""
+        try:
+            with self._call(f"inspecting container {ident[:12]}", 15) as api:
+                return dict(api.inspect_container(ident))
+        except HostError as e:
+            if isinstance(e.__cause__, docker.errors.NotFound):
+                return None
+            raise
+
+    def logs(self, ident: str, tail: int) -> str:
+        with self._call(f"reading the log of {ident[:12]}", 30) as api:
+            raw = api.logs(ident, stdout=True, stderr=True, tail=tail)
+        return bytes(raw).decode(errors="replace")
+
+    def pull(
+        self, repository: str, digest: str, room: int, progress: Callable[[Progress], None]
+    ) -> None:
+        """Pulls by digest. Ends with HostError before the disk fills: `room` is the number of
+        bytes that may be downloaded (an extracted layer takes about twice its compressed size).
+        """
+        sizes: dict[str, int] = {}
+        done: dict[str, int] = {}
+        what = f"pulling {repository}@{digest}"
+        with self._call(what, 24 * 3600) as api:
+            stream = iter(
+                api.pull(
+                    repository,
+                    digest,
+                    stream=True,
+                    decode=True,
+                    auth_config=self._auth(api, repository),
+                )
+            )
+            while True:
+                # The deadline is for silence: a big image may take hours, a line comes each second.
+                with deadline(STALL_DEADLINE, f"{self.remote.name}: {what}"):
+                    event = next(stream, None)
+                if event is None:
+                    return
+                if "error" in event:
+                    raise HostError(f"{self.remote.name}: {what}: {event['error']}")
+                layer, detail = event.get("id", ""), event.get("progressDetail") or {}
+                if event.get("status") == "Downloading" and detail.get("total"):
+                    sizes[layer], done[layer] = int(detail["total"]), int(detail["current"])
+                elif event.get("status") in ("Download complete", "Pull complete"):
+                    done[layer] = sizes.get(layer, 0)
+                total = sum(sizes.values())
+                if total * 3 > room:
+                    raise HostError(
+                        f"{self.remote.name}: {what}: its layers have {total / 1e9:.1f} GB and need"
+                        f" three times that while they are unpacked; {room / 1e9:.1f} GB are free"
+                    )
+                progress(Progress(sum(done.values()), total, len(sizes)))
+
+    def remove_image(self, reference: str) -> None:
+        with self._call(f"removing {reference}") as api:
+            api.remove_image(reference, noprune=False)
+
+    @staticmethod
+    def _auth(api: docker.APIClient, repository: str) -> dict[str, Any] | None:
+        registry, _ = docker.auth.resolve_repository_name(repository)
+        found = docker.auth.resolve_authconfig(api._auth_configs, registry)
+        return dict(found) if found else None
+
+
+def same_image(repo_digests: list[str], repository: str, digest: str) -> bool:
+    """Did what was asked for arrive? The engine notes the digest it was asked for by repository."""
+    bare = re.sub(r"^(docker\.io|index\.docker\.io)/(library/)?", "", repository)
+    return any(
+        re.sub(r"^(docker\.io|index\.docker\.io)/(library/)?", "", d) == f"{bare}@{digest}"
+        for d in repo_digests
+    )

@@ -1,0 +1,95 @@
+"""What a person reads: the note of a release, and the restore note of each displaced container.
+
+Pure, and free of secrets: environments of containers are never in it.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from rollpin import scripts
+from rollpin.collisions import told_port
+from rollpin.plan import Plan, Stop
+from rollpin.scripts import STATE_DIR, Bound, release_dir
+
+
+def displaced(plan: Plan, stop: Stop, at: str) -> str:
+    """Restore note of one displaced container: who, when, why, what it was, the one command."""
+    c = stop.container
+    ports = sorted({*c.ports} | ({told} if (told := told_port(c)) else set()))
+    script = f"{release_dir(plan.service, plan.number)}/{scripts.giveback_name(c.id)}"
+    state = "running" if stop.was_running else c.status
+    return f"""# {c.name} was displaced by {plan.service} release {plan.number}
+
+To give it back, with its restart policy (refused while something else holds its GPUs or port):
+
+    sudo sh {script}
+
+To take {plan.service} away and put everything back that release {plan.number} stopped:
+
+    sudo sh {STATE_DIR}/RESTORE-{plan.service}
+
+- who: {plan.by}
+- when: {at}
+- why: it {" and ".join(stop.reasons)}; profile {plan.profile}
+- container: {c.name}, id {c.id}
+- image: {c.image}
+- image id: {c.image_id}
+- command: {_secret_free(c.argv)}
+- ports: {", ".join(map(str, ports)) or "none"}
+- GPUs: {",".join(c.gpus) or "none"}
+- restart policy: {stop.policy} (it is `no` while the container is displaced)
+- it was: {state}
+"""
+
+
+def release(plan: Plan, bound: Bound, at: str) -> str:
+    """NOTE.md of a release."""
+    stops = "\n".join(
+        f"- {s.container.name} ({s.container.id[:12]}), {'ours' if s.ours else 'displaced'}:"
+        f" {' and '.join(s.reasons)}; policy {s.policy}"
+        for s in plan.stops
+    )
+    commands = "\n".join(f"    {line}" for line in scripts.forward(plan, bound.container))
+    image = plan.pin.reference if plan.pin else "as recorded"
+    return f"""# {plan.service} release {plan.number}
+
+{plan.kind} by {plan.by}, {at}; profile {plan.profile or "as recorded"}, image {image}
+
+To go back, while it is being deployed and after:
+
+    sudo sh {STATE_DIR}/RESTORE-{plan.service}
+
+What it stops:
+
+{stops or "- nothing"}
+
+What it does, in order:
+
+{commands}
+
+Logs are in {release_dir(plan.service, plan.number)}/logs, the story is in
+{STATE_DIR}/{plan.service}/journal.jsonl.
+"""
+
+
+def _secret_free(argv: tuple[str, ...]) -> str:
+    """The command line with the values of keys and tokens left out."""
+    out: list[str] = []
+    hide = False
+    for word in argv:
+        if hide:
+            out.append("***")
+            hide = False
+            continue
+        flag, equals, _ = word.partition("=")
+        secret = flag.startswith("--") and any(
+            w in flag for w in ("key", "token", "secret", "password")
+        )
+        secret = secret and not any(w in flag for w in ("tokenizer", "tokens", "max-", "keyfile"))
+        if secret and equals:
+            word = f"{flag}=***"
+        elif secret:
+            hide = True
+        out.append(word)
+    return shlex.join(out)

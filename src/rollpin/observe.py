@@ -1,0 +1,440 @@
+"""What is there: the state of one host as its single fact reports it. Pure.
+
+Three values everywhere: present (the value), absent (None or empty) and `Unknown(reason)`.
+Unknown never plans a change; the plan refuses on it and says the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Not observed. `reason` is for people."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`docker info`: which engine this is (`id` and `root` name it) and what it promises."""
+
+    id: str
+    root: str
+    version: str
+    storage: str
+    live_restore: bool
+    mirrors: tuple[str, ...] = ()
+
+    @property
+    def containerd_store(self) -> bool:
+        """With the containerd image store an image's Id is its manifest digest."""
+        return "io.containerd" in self.storage
+
+
+@dataclass(frozen=True)
+class Container:
+    """One container as `docker inspect` tells it. `record` is the whole object."""
+
+    id: str
+    name: str
+    image: str
+    image_id: str
+    argv: tuple[str, ...]
+    status: str  # created running paused restarting exited dead removing
+    pid: int
+    started_at: str
+    restart_count: int
+    policy: str  # no, always, unless-stopped, on-failure:3
+    auto_remove: bool
+    network: str
+    ports: tuple[int, ...]  # published on the host
+    gpus: tuple[str, ...]  # "all", indexes or UUIDs; empty when none are asked for
+    labels: Mapping[str, str] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def alive(self) -> bool:
+        """Holds what it asked for: a paused or restarting container does too."""
+        return self.status in ("running", "paused", "restarting")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: str
+    uuid: str
+    name: str
+    driver: str
+    memory_used_mib: int | None  # None: the driver did not say
+
+
+@dataclass(frozen=True)
+class GpuApp:
+    """One compute process on one GPU. `container` is an id, or "" for a process of the host."""
+
+    pid: int
+    uuid: str
+    name: str
+    container: str
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A listening TCP socket. `container` is an id, "" for the host, None when not known."""
+
+    port: int
+    pid: int | None
+    command: str
+    container: str | None
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The filesystem under a path: bytes free, mount options, whether the path is there."""
+
+    path: str
+    free: int
+    options: str
+    exists: bool
+
+
+@dataclass(frozen=True)
+class Image:
+    """A local image found by the reference that was asked for."""
+
+    id: str
+    repo_digests: tuple[str, ...]
+    user: str
+    entrypoint: tuple[str, ...]
+    architecture: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Release:
+    """A numbered release as its directory on the host records it.
+
+    state: staged armed committed restoring restored rolling-back rolled-back
+    """
+
+    service: str
+    number: int
+    state: str
+    record: Mapping[str, Any] = field(compare=False, repr=False, default_factory=dict)
+
+    @property
+    def open(self) -> bool:
+        return self.state in ("armed", "restoring", "rolling-back")
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """The open transaction that owns the host. `lease_left` is in seconds."""
+
+    id: str
+    service: str
+    release: int
+    by: str
+    since: str
+    lease_left: float
+
+
+@dataclass(frozen=True)
+class HostState:
+    """Everything the plan may know about a host."""
+
+    name: str
+    now: float  # seconds since 1970, the host's own clock
+    uptime: float
+    boot_id: str
+    engine: Engine | Unknown
+    containers: tuple[Container, ...] | Unknown
+    image: Image | Unknown | None
+    gpus: tuple[Gpu, ...] | Unknown
+    gpu_apps: tuple[GpuApp, ...] | Unknown
+    listeners: tuple[Listener, ...] | Unknown
+    disks: Mapping[str, Disk | Unknown]
+    last_log: Mapping[str, float | Unknown | None]  # container id -> time of its last log line
+    releases: tuple[Release, ...] | Unknown
+    transaction: Transaction | Unknown | None
+    systemd: bool
+    privileged: bool
+    missing_tools: tuple[str, ...] = ()
+    displaced_notes: frozenset[str] = frozenset()  # ids with a restore note
+    numbers_used: tuple[int, ...] = ()  # release numbers that the journal mentions
+
+    def container(self, ident: str) -> Container | None:
+        """By id or by name."""
+        if isinstance(self.containers, Unknown):
+            return None
+        for c in self.containers:
+            if ident in (c.id, c.name):
+                return c
+        return None
+
+
+SECTION = "@@rollpin"
+
+
+def sections(lines: Iterable[str]) -> dict[str, tuple[int, list[str]]]:
+    """Split the fact's output: section name -> (exit status of its command, lines)."""
+    out: dict[str, tuple[int, list[str]]] = {}
+    name = ""
+    body: list[str] = []
+    for line in lines:
+        if line.startswith(SECTION + " begin "):
+            name, body = line.split(" ", 2)[2].strip(), []
+        elif line.startswith(SECTION + " end "):
+            _, _, end, status = line.split(" ", 3)
+            if end == name:
+                out[name] = (int(status), body)
+            name, body = "", []
+        elif name:
+            body.append(line)
+    return out
+
+
+def _section(
+    found: Mapping[str, tuple[int, list[str]]], name: str, parse: Callable[[list[str]], T]
+) -> T | Unknown:
+    if name not in found:
+        return Unknown(f"the host's answer has no section {name}")
+    status, lines = found[name]
+    if status != 0:
+        said = " ".join(lines[-3:]).strip()
+        if status in (124, 137):
+            said = "no answer in time"
+        return Unknown(f"{name}: status {status}{': ' + said if said else ''}")
+    try:
+        return parse(lines)
+    except (ValueError, KeyError, TypeError, IndexError) as e:
+        return Unknown(f"{name}: not understood ({type(e).__name__}: {e})")
+
+
+def parse_host_state(lines: Iterable[str], name: str = "") -> HostState:
+    """The fact's output as a HostState. Never raises: what is not understood is Unknown."""
+    found = sections(lines)
+
+    def get(section: str, parse: Callable[[list[str]], T]) -> T | Unknown:
+        return _section(found, section, parse)
+
+    clock = get("clock", _clock)
+    if isinstance(clock, Unknown):
+        return unreachable(name, clock.reason)
+    hostname, now, uptime, boot_id, systemd, privileged, missing = clock
+    image = get("image", lambda b: _image(b) if any(b) else None)
+    transaction = get("transaction", lambda b: _transaction(b, uptime))
+    releases = get("releases", _releases)
+    numbers = get("numbers", lambda b: tuple(sorted({int(x) for x in b if x.strip()})))
+    disks: dict[str, Disk | Unknown] = {}
+    for line in found.get("disks", (0, []))[1]:
+        path, disk = _disk(line)
+        disks[path] = disk
+    logs: dict[str, float | Unknown | None] = {}
+    for line in found.get("logs", (0, []))[1]:
+        ident, _, when = line.partition(" ")
+        logs[ident] = _log_time(when)
+    return HostState(
+        name=name or hostname,
+        now=now,
+        uptime=uptime,
+        boot_id=boot_id,
+        engine=get("engine", _engine),
+        containers=get(
+            "containers", lambda b: tuple(container(json.loads(x)) for x in b if x[:1] == "{")
+        ),
+        image=image,
+        gpus=get("gpus", lambda b: tuple(_gpu(x) for x in b)),
+        gpu_apps=get("gpu_apps", lambda b: tuple(_gpu_app(x) for x in b)),
+        listeners=get("listeners", lambda b: tuple(_listener(x) for x in b)),
+        disks=disks,
+        last_log=logs,
+        releases=releases,
+        transaction=transaction,
+        systemd=systemd,
+        privileged=privileged,
+        missing_tools=missing,
+        displaced_notes=frozenset(found.get("displaced", (0, []))[1]),
+        numbers_used=() if isinstance(numbers, Unknown) else numbers,
+    )
+
+
+def unreachable(name: str, reason: str) -> HostState:
+    """A host that gave no answer: everything about it is unknown."""
+    u = Unknown(reason)
+    return HostState(name, 0, 0, "", u, u, u, u, u, u, {}, {}, u, u, False, False)
+
+
+def _clock(b: list[str]) -> tuple[str, float, float, str, bool, bool, tuple[str, ...]]:
+    v = dict(x.split("=", 1) for x in b if "=" in x)
+    return (
+        v["hostname"],
+        float(v["now"]),
+        float(v["uptime"]),
+        v["boot_id"],
+        v["systemd"] == "yes",
+        v["uid"] == "0",
+        tuple(v.get("missing", "").split()),
+    )
+
+
+def _json(b: list[str]) -> dict[str, Any]:
+    """The first line that is an object: the docker client warns on the same stream."""
+    value: dict[str, Any] = json.loads(next((x for x in b if x.startswith("{")), ""))
+    return value
+
+
+def _engine(b: list[str]) -> Engine:
+    v = _json(b)
+    if not v.get("ID") or v.get("ServerErrors"):
+        raise ValueError("; ".join(v.get("ServerErrors") or ["the engine gave no id"]))
+    mirrors = ((v.get("RegistryConfig") or {}).get("Mirrors")) or ()
+    status = json.dumps(v.get("DriverStatus") or [])
+    storage = f"{v.get('Driver', '')} {status if 'io.containerd' in status else ''}".strip()
+    return Engine(
+        id=v["ID"],
+        root=v["DockerRootDir"],
+        version=v.get("ServerVersion", ""),
+        storage=storage,
+        live_restore=bool(v.get("LiveRestoreEnabled")),
+        mirrors=tuple(mirrors),
+    )
+
+
+def _containers(b: list[str]) -> tuple[Container, ...]:
+    return tuple(container(json.loads(x)) for x in b if x.startswith("{"))
+
+
+def container(v: Mapping[str, Any]) -> Container:
+    """One object of `docker inspect` as a Container."""
+    config, host, state = v["Config"], v["HostConfig"], v["State"]
+    policy = host.get("RestartPolicy") or {}
+    policy_name = policy.get("Name") or "no"
+    if policy_name == "on-failure" and policy.get("MaximumRetryCount"):
+        policy_name = f"on-failure:{policy['MaximumRetryCount']}"
+    env = dict(e.split("=", 1) for e in config.get("Env") or () if "=" in e)
+    bindings = host.get("PortBindings") or {}
+    ports = {
+        int(b["HostPort"])
+        for bound in bindings.values()
+        for b in bound or ()
+        if (b.get("HostPort") or "").isdigit()
+    }
+    return Container(
+        id=v["Id"],
+        name=v["Name"].lstrip("/"),
+        image=config.get("Image", ""),
+        image_id=v.get("Image", ""),
+        argv=(v.get("Path") or "", *(v.get("Args") or ())),
+        status=state["Status"],
+        pid=int(state.get("Pid") or 0),
+        started_at=state.get("StartedAt", ""),
+        restart_count=int(v.get("RestartCount") or 0),
+        policy=policy_name,
+        auto_remove=bool(host.get("AutoRemove")),
+        network=host.get("NetworkMode", ""),
+        ports=tuple(sorted(ports)),
+        gpus=_requested_gpus(host, env),
+        labels=dict(config.get("Labels") or {}),
+        record=v,
+    )
+
+
+def _requested_gpus(host: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str, ...]:
+    """The spellings by which a container gets GPUs (facts/serving.md, section 2)."""
+    wanted: list[str] = []
+    for request in host.get("DeviceRequests") or ():
+        ids = [str(i) for i in request.get("DeviceIDs") or ()]
+        if request.get("Driver") == "cdi":
+            wanted += [i.rsplit("=", 1)[-1] for i in ids if i.startswith("nvidia.com/gpu")]
+        elif ids:
+            wanted += ids
+        elif request.get("Count"):
+            wanted.append("all")
+    if host.get("Runtime") == "nvidia":
+        visible = env.get("NVIDIA_VISIBLE_DEVICES", "")
+        if visible not in ("", "none", "void"):
+            wanted += [x.strip() for x in visible.split(",")]
+    if host.get("Privileged") or any(
+        str(d.get("PathOnHost", "")).startswith("/dev/nvidia") for d in host.get("Devices") or ()
+    ):
+        wanted.append("all")
+    return tuple(dict.fromkeys(wanted))
+
+
+def _image(b: list[str]) -> Image:
+    v = _json(b)
+    config = v.get("Config") or {}
+    return Image(
+        id=v["Id"],
+        repo_digests=tuple(v.get("RepoDigests") or ()),
+        user=config.get("User") or "",
+        entrypoint=tuple(config.get("Entrypoint") or ()),
+        architecture=v.get("Architecture", ""),
+        size=int(v.get("Size") or 0),
+    )
+
+
+def _gpu(line: str) -> Gpu:
+    index, uuid, name, driver, used = (x.strip() for x in line.split(","))
+    if not uuid.startswith("GPU-"):
+        raise ValueError(f"no GPU UUID in {line!r}")
+    return Gpu(index, uuid, name, driver, int(used) if used.isdigit() else None)
+
+
+def _gpu_app(line: str) -> GpuApp:
+    row, _, ident = line.rpartition(";")
+    pid, uuid, name = (x.strip() for x in row.split(",", 2))
+    return GpuApp(int(pid), uuid, name, ident.strip())
+
+
+def _listener(line: str) -> Listener:
+    port, pid, command, ident = line.split(" ", 3)
+    if pid == "-":
+        return Listener(int(port), None, command, None)
+    return Listener(int(port), int(pid), command, ident.strip())
+
+
+def _disk(line: str) -> tuple[str, Disk | Unknown]:
+    v = json.loads(line)
+    path = str(v["path"])
+    if not str(v["free"]).isdigit():
+        return path, Unknown(f"df said nothing about {path}")
+    return path, Disk(path, int(v["free"]), str(v["options"]), v["exists"] == "yes")
+
+
+def _log_time(text: str) -> float | Unknown | None:
+    if text == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return Unknown(f"last log line not read: {text}")
+
+
+def _releases(b: list[str]) -> tuple[Release, ...]:
+    out = []
+    for line in b:
+        service, number, state, record = line.split(" ", 3)
+        out.append(Release(service, int(number), state, json.loads(record)))
+    return tuple(sorted(out, key=lambda r: (r.service, r.number)))
+
+
+def _transaction(b: list[str], uptime: float) -> Transaction | None:
+    if not b:
+        return None
+    v = dict(x.split("=", 1) for x in b if "=" in x)
+    return Transaction(
+        id=v["id"],
+        service=v["service"],
+        release=int(v["release"]),
+        by=v.get("by", "?"),
+        since=v.get("since", "?"),
+        lease_left=float(v.get("lease") or 0) - uptime,
+    )

@@ -1,0 +1,179 @@
+"""The plan of a rollback: a new numbered release whose container is already there. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rollpin import collisions, command_line, preflight, releases
+from rollpin.collisions import Refusal
+from rollpin.observe import Container, HostState, Release, Unknown
+from rollpin.plan import Plan, Start, Stop, Target
+from rollpin.plan_release import gpu_holders
+
+
+def plan_rollback(
+    state: HostState,
+    service: str,
+    by: str,
+    to: int | None = None,
+    number: int | None = None,
+    lease: float = 120.0,
+) -> Plan:
+    """Back to release `to`; 0 is what stood before release 1; None is the one before the current.
+
+    What the releases in between displaced comes back with it, when it is still down.
+    """
+    refusals = preflight.refusals(state, guard=True)
+    serving = releases.current(state, service)
+    base = Plan(
+        host=state.name,
+        service=service,
+        number=number or releases.next_number(state, service),
+        kind="rollback",
+        by=by,
+        current=serving.number if serving else 0,
+        target=to,
+        lease=lease,
+        engine=None if isinstance(state.engine, Unknown) else state.engine,
+        gpu_holders=gpu_holders(state),
+    )
+    live = state.container(releases.serving_id(serving))
+    if serving is None or not releases.serving_id(serving):
+        refusals.append(
+            Refusal(
+                f"no release of {service} serves on this host",
+                "there is nothing to roll back",
+                f"See: rollpin status; /var/lib/rollpin/{service}/journal.jsonl",
+            )
+        )
+        return dataclasses.replace(base, refusals=tuple(refusals))
+    target = releases.replaced_by(serving) if to is None else to
+    known = {r.number: r for r in releases.of(state, service)}
+    before = releases.replaced_by(known[target]) if target in known else 0
+    base = dataclasses.replace(base, target=target, replaces=before)
+    if target == serving.number or (target and target not in known):
+        offered = ", ".join(str(n) for n in sorted(known) if known[n].state == "committed")
+        refusals.append(
+            Refusal(
+                f"there is no release {target} of {service} to go back to",
+                f"release {serving.number} serves; committed were: {offered or 'none'}",
+                "Name one of them with --data to=N, or 0 for what stood before release 1.",
+            )
+        )
+        return dataclasses.replace(base, refusals=tuple(refusals))
+    starts, health, more = _starts(state, service, known, serving, target)
+    refusals += more
+    stops = _stop(live, serving)
+    own = {s.id for s in starts} | {s.container.id for s in stops}
+    main = next((s for s in starts if s.main), None)
+    gpus: tuple[str, ...] = ()
+    if main and health:
+        container = state.container(main.id)
+        gpus = container.gpus if container else ()
+        found, holders = collisions.find(state, main.live, health.port, gpus, own)
+        refusals += holders
+        refusals += [
+            Refusal(
+                f"{c.container.name} {' and '.join(c.reasons)}",
+                "a rollback displaces nobody new",
+                "Stop it first, or roll back when it is done.",
+            )
+            for c in found
+        ]
+    return dataclasses.replace(
+        base,
+        stops=stops,
+        starts=starts,
+        gpus=gpus,
+        port=health.port if health else 0,
+        target_health=health,
+        baseline=_baseline(serving, live),
+        failed_grace=30.0,
+        profile=str(known[target].record.get("profile", "")) if target else "",
+        fingerprint=str(known[target].record.get("fingerprint", "")) if target else "",
+        refusals=tuple(refusals),
+        warnings=tuple(preflight.warnings(state.engine, main.policy if main else "no")),
+    )
+
+
+def _stop(live: Container | None, serving: Release) -> tuple[Stop, ...]:
+    if live is None:
+        return ()
+    serves = serving.record["serves"]
+    return (
+        Stop(
+            container=live,
+            moved=f"{serving.service}.r{serving.number}",
+            policy=str(serves.get("policy") or live.policy),
+            ours=True,
+            reasons=(f"serves {serving.service} as release {serving.number}",),
+            grace=120.0,
+        ),
+    )
+
+
+def _baseline(serving: Release, live: Container | None) -> Target | None:
+    recorded = serving.record.get("health")
+    if live is None or live.status != "running" or not recorded:
+        return None
+    return dataclasses.replace(Target.from_json(recorded), container=live.id)
+
+
+def _starts(
+    state: HostState,
+    service: str,
+    known: dict[int, Release],
+    serving: Release,
+    target: int,
+) -> tuple[tuple[Start, ...], Target | None, list[Refusal]]:
+    refusals: list[Refusal] = []
+    starts: list[Start] = []
+    health: Target | None = None
+    like = Target.from_json(serving.record["health"]) if serving.record.get("health") else None
+    if target:
+        serves = known[target].record.get("serves") or {}
+        kept = state.container(str(serves.get("id")))
+        if kept is None:
+            refusals.append(_gone(f"release {target}", str(serves.get("id", "?"))))
+        else:
+            starts.append(Start(kept.id, kept.name, service, str(serves["policy"]), False))
+            recorded = known[target].record.get("health")
+            if recorded:
+                health = dataclasses.replace(Target.from_json(recorded), container=kept.id)
+    for back in releases.displaced_now(state).values():
+        if back.service != service or back.release <= target or not back.running:
+            continue
+        c = state.container(back.id)
+        if c is None:
+            refusals.append(_gone(f"{back.name}, displaced by release {back.release}", back.id))
+            continue
+        if c.alive:
+            continue
+        main = not target and not any(s.main for s in starts) and _serves(c, like)
+        starts.append(Start(c.id, c.name, back.name, back.policy, False, main, displaced=True))
+        if main:
+            health = command_line.foreign_target(c, like, like.port if like else 0)
+    if starts and not any(s.main for s in starts):
+        starts[0] = dataclasses.replace(starts[0], main=True)
+    if not starts and not refusals:
+        refusals.append(
+            Refusal(
+                f"nothing stood before release 1 of {service}",
+                "a rollback would only stop the service",
+                f"To stop it: docker stop {service}",
+            )
+        )
+    return tuple(starts), health, refusals
+
+
+def _serves(c: Container, like: Target | None) -> bool:
+    target = command_line.foreign_target(c, like, like.port if like else 0)
+    return target is not None and (like is None or target.port == like.port)
+
+
+def _gone(what: str, ident: str) -> Refusal:
+    return Refusal(
+        f"the container of {what} ({ident[:12]}) is gone from this engine",
+        "it cannot be started again",
+        "Deploy the profile of that release again.",
+    )

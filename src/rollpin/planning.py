@@ -1,0 +1,191 @@
+"""From a pyinfra host to a plan: reads profile, inventory data and host, then plans. Reads only."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+
+from rollpin import command_line, releases
+from rollpin.docker_api import DockerApi
+from rollpin.durations import seconds
+from rollpin.errors import HostError, Lost, UsageError
+from rollpin.facts.host_state import HostState
+from rollpin.observe import HostState as State
+from rollpin.observe import Unknown, unreachable
+from rollpin.plan import Pin, Plan
+from rollpin.plan_release import model_on_host, plan_release, recorded_pin
+from rollpin.plan_rollback import plan_rollback
+from rollpin.policy import adjusted
+from rollpin.profile import Profile
+from rollpin.remote import Remote
+
+OBSERVE_DEADLINE = 90.0
+# Data that people set beside the ones that adjust a profile.
+OTHER_DATA = ("rollpin_overlays",)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: a profile with its overlays."""
+
+    profile: str
+    overlays: tuple[str, ...] = ()
+
+
+def who() -> str:
+    """user@controller, for journal and notes."""
+    user = os.environ.get("SUDO_USER") or getpass.getuser()
+    return f"{user}@{socket.gethostname()}"
+
+
+def remote_for(host: Any) -> Remote:
+    return Remote(host, sudo=uses_sudo(host))
+
+
+def uses_sudo(host: Any) -> bool:
+    return bool(host.data.get("_sudo") or host.state.config.SUDO)
+
+
+def host_data(host: Any) -> dict[str, object]:
+    """The host's data that is ours, by name."""
+    data: dict[str, object] = dict(host.data.dict())
+    return {k: v for k, v in data.items() if k.startswith("rollpin_")}
+
+
+def observe(host: Any, **wanted: Any) -> State:
+    """The one fact, within its deadline. Every failure reads as unknown, never as absent."""
+    timer = gevent.Timeout(OBSERVE_DEADLINE)
+    timer.start()
+    try:
+        state: State = host.get_fact(
+            HostState,
+            **wanted,
+            _sudo=uses_sudo(host),
+            _ignore_errors=True,
+            _timeout=round(OBSERVE_DEADLINE),
+        )
+    except gevent.Timeout as e:
+        if e is not timer:
+            raise
+        return unreachable(host.name, f"no answer within {OBSERVE_DEADLINE:g} s")
+    finally:
+        timer.close()
+    return State(**{**state.__dict__, "name": host.name})
+
+
+def load(host: Any, request: Request) -> tuple[Profile, tuple[str, ...]]:
+    """The profile as this host gets it. Raises UsageError."""
+    data = host_data(host)
+    profile, notes = adjusted(
+        Profile.load(request.profile, request.overlays), data, also_known=OTHER_DATA
+    )
+    lease = host.data.get("lease")
+    if lease is not None:
+        # A run may say its own lease: --data lease=30s.
+        profile, more = adjusted(profile, {"rollpin_lease": lease})
+        notes += more
+    return profile, notes
+
+
+def plan_for(
+    host: Any, request: Request, number: int | None = None, staged: str = ""
+) -> tuple[Plan, State]:
+    """The plan of a release on this host. Raises UsageError for what a person wrote."""
+    profile, notes = load(host, request)
+    state = observe(
+        host,
+        service=profile.service,
+        image=f"{profile.image_repository}@{profile.pin}" if profile.pin else "",
+        paths=_paths(profile),
+        idle=[d.name for d in profile.displaces if d.idle is not None],
+    )
+    pin = pin_for(host, profile, state)
+    missing = [v for v, path in profile.secrets.items() if not os.path.isfile(_home(path))]
+    return plan_release(profile, pin, state, who(), notes, number, staged, missing), state
+
+
+def _home(path: str) -> str:
+    return os.path.expanduser(path)
+
+
+def _paths(profile: Profile) -> list[str]:
+    config = model_on_host(profile)
+    out = ["/var/lib/docker", "/var/lib/rollpin", *(c.host for c in profile.caches)]
+    return out + ([config] if config else [])
+
+
+def pin_for(host: Any, profile: Profile, state: State) -> Pin | Unknown:
+    """The digest to run: the profile's or mirror's, what the serving release recorded, or what
+    the tag points to now. The registry is asked only when something would change.
+    """
+    repository, tag = profile.image_repository, profile.image_tag
+    known = profile.pin or (None if host.data.get("repin") else recorded_pin(profile, state))
+    source = "recorded" if not profile.pin else "inventory" if profile.mirrored_from else "profile"
+    if known and _serves(profile, known, state):
+        return Pin(repository, tag, known, source)
+    now: str | Unknown | None = None
+    if tag:
+        api = DockerApi(remote_for(host))
+        try:
+            now = api.tag_digest(repository, tag)[0]
+        except (HostError, Lost) as e:
+            now = Unknown(str(e))
+        finally:
+            api.close()
+    if known:
+        return Pin(repository, tag, known, source, now)
+    if isinstance(now, str):
+        return Pin(repository, tag, resolved_once(repository, tag or "", now), "resolved", now)
+    return now or Unknown("it has neither tag nor digest")
+
+
+_RESOLVED: dict[tuple[str, str], str] = {}
+
+
+def resolved_once(repository: str, tag: str, digest: str) -> str:
+    """One run gives all hosts the same digest, should the tag move while it runs."""
+    return _RESOLVED.setdefault((repository, tag), digest)
+
+
+def _serves(profile: Profile, digest: str, state: State) -> bool:
+    release = releases.current(state, profile.service)
+    image = release.record.get("image") if release else None
+    return bool(image and image.get("digest") == digest)
+
+
+def plan_back(
+    host: Any, service: str, to: int | None, number: int | None = None
+) -> tuple[Plan, State]:
+    """The plan of a rollback on this host."""
+    state = observe(host, service=service, paths=["/var/lib/docker", "/var/lib/rollpin"])
+    lease = host.data.get("lease", host.data.get("rollpin_lease"))
+    try:
+        length = seconds(str(lease)) if lease is not None else 120.0
+    except ValueError as e:
+        raise UsageError(f"--data lease: {e}") from e
+    return plan_rollback(state, service, who(), to, number, length), state
+
+
+def bound_plan(host: Any) -> str | None:
+    """The hash this host's plan must have, from `--data plan=HASH` or `plan=HOST:HASH,…`."""
+    given = host.data.get("plan")
+    if given is None:
+        return None
+    hashes: Sequence[str] = [h.strip() for h in str(given).split(",") if h.strip()]
+    for item in hashes:
+        name, colon, value = item.rpartition(":")
+        if colon and name == host.name:
+            return value
+    plain = [h for h in hashes if ":" not in h]
+    if len(plain) == 1:
+        return plain[0]
+    raise UsageError(f"--data plan={given} names no plan for {host.name}")
+
+
+__all__ = ["Request", "command_line", "plan_back", "plan_for"]

@@ -1,0 +1,75 @@
+"""release.json: what a release was, for whoever asks the host later. Pure.
+
+It is read by status, rollback and the next plan; it holds no secret. The whole records of the
+displaced containers (their environments too) go to records.json, which only root reads.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rollpin.plan import Plan
+from rollpin.scripts import Bound
+
+FORMAT = 1
+
+
+def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None) -> str:
+    """One line of JSON. `serves`: the container that bears the service once it is committed."""
+    main = plan.main
+    foreign = main.displaced
+    value = {
+        "format": FORMAT,
+        "service": plan.service,
+        "number": plan.number,
+        "kind": plan.kind,
+        "target": plan.target,
+        "replaces": plan.replaces,
+        "transaction": bound.transaction,
+        "by": plan.by,
+        "at": at,
+        "profile": plan.profile,
+        "fingerprint": plan.fingerprint,
+        "plan": plan.hash,
+        "image": image,
+        "engine": {"id": plan.engine.id, "root": plan.engine.root} if plan.engine else None,
+        "serves": None
+        if foreign
+        else {"id": main.id or bound.container, "policy": main.policy, "name": main.live},
+        "health": plan.target_health.to_json() if plan.target_health else None,
+        "port": plan.port,
+        "caches": [list(c) for c in plan.cache_dirs],
+        "stops": [
+            {
+                "id": s.container.id,
+                "name": s.container.name,
+                "moved": s.moved,
+                "policy": s.policy,
+                "running": s.was_running,
+                "ours": s.ours,
+                "reasons": list(s.reasons),
+                "image": s.container.image,
+                "gpus": list(s.container.gpus),
+                "ports": list(s.container.ports),
+            }
+            for s in plan.stops
+        ],
+        "starts": [
+            {
+                "id": s.id or bound.container,
+                "before": s.before,
+                "live": s.live,
+                "policy": s.policy,
+                "created": s.created,
+                "displaced": s.displaced,
+            }
+            for s in plan.starts
+        ],
+    }
+    return json.dumps(value, sort_keys=True)
+
+
+def records_json(plan: Plan) -> str:
+    """`docker inspect` of everything that the release stops, by id."""
+    return json.dumps({s.container.id: s.container.record for s in plan.stops}, sort_keys=True)

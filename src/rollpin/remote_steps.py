@@ -1,0 +1,144 @@
+"""Small steps on the host that a transaction is made of: launch, follow, renew, look.
+
+Each may be run again after a lost connection.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+
+from rollpin.errors import HostError, Lost
+from rollpin.remote import Remote, at_most
+
+# Once, whoever asks again: the directory is the decision. A transient unit outlives its
+# connection; without systemd a session of its own does.
+_LAUNCH = r"""
+dir=$1 step=$2 unit=$3 guard=$4 mode=$5
+if [ "$step" = swap ]; then
+    mkdir "$dir/logs/.launched" 2>/dev/null || exit 0
+else
+    systemctl is-active --quiet "$unit.service" 2>/dev/null && exit 0
+    rm -f "$dir/logs/restore.rc"
+fi
+if [ "$guard" != off ]; then
+    systemd-run --quiet --collect --unit="$unit" --description="rollpin $step" \
+        -p OOMScoreAdjust=-900 /bin/sh "$dir/$step.sh" "$mode" && exit 0
+    [ "$step" = restore ] || { rmdir "$dir/logs/.launched"; exit 1; }
+fi
+setsid sh "$dir/$step.sh" "$mode" </dev/null >/dev/null 2>&1 &
+exit 0
+"""
+
+_FOLLOW = r"""
+dir=$1 step=$2 from=$3
+n=0
+while [ $n -lt 20 ] && [ ! -e "$dir/logs/$step.rc" ]; do sleep 0.1; n=$((n + 1)); done
+rc=$(cat "$dir/logs/$step.rc" 2>/dev/null)
+echo "rc=${rc:-none}"
+tail -c "+$((from + 1))" "$dir/logs/$step.log" 2>/dev/null
+exit 0
+"""
+
+_STATE = r"""
+for f in armed restoring restored rolling-back rolled-back committed; do
+    [ -e "$1/$f" ] && { echo "$f"; exit 0; }
+done
+[ -d "$1" ] && echo staged || echo absent
+"""
+
+_RENEW = r"""
+[ -e "$1/armed" ] || [ -e "$1/restoring" ] || exit 76
+read -r up rest </proc/uptime
+new=/run/rollpin/.lease.$$
+echo "$((${up%%.*} + $3)) $2" >"$new" && mv -T "$new" /run/rollpin/lease
+"""
+
+_CACHES = r"""
+for d; do
+    [ -n "$(find "$d" -type f -print -quit 2>/dev/null)" ] || printf '%s\n' "$d"
+done
+"""
+
+
+def launch(remote: Remote, directory: str, step: str, transaction: str, guard: bool) -> None:
+    """Starts swap.sh or restore.sh so that no lost connection ends it. Raises HostError, Lost."""
+    unit = f"rollpin-{step}-{transaction}"
+    args = (directory, step, unit, "on" if guard else "off", "controller")
+    answer = remote.persist(_LAUNCH, args, within=30, tries=60)
+    if answer.status != 0:
+        raise HostError(f"{step}.sh could not be started: {answer.output.strip()[-200:]}")
+
+
+def follow(
+    remote: Remote, directory: str, step: str, within: float, say: Callable[[str], None]
+) -> int:
+    """Says what the script logs until it ends; its exit status. Raises Lost when the host is
+    gone, HostError when the script is not done within `within` seconds.
+    """
+    read = 0
+    with at_most(within):
+        while True:
+            answer = remote.persist(_FOLLOW, (directory, step, str(read)), within=20, tries=120)
+            first, _, rest = answer.output.partition("\n")
+            whole = rest[: rest.rfind("\n") + 1]
+            read += len(whole.encode())
+            for line in whole.splitlines():
+                _, _, text = line.partition(" ")
+                say(f"    {text}")
+            if first != "rc=none" and first.startswith("rc="):
+                return int(first[3:])
+    raise HostError(f"{step}.sh has not ended within {within:g} s")
+
+
+def state_of(remote: Remote, directory: str, tries: float = 30) -> str:
+    """The release's state file: armed, committed, restoring, restored, …, staged or absent."""
+    answer = remote.persist(_STATE, (directory,), within=15, tries=tries)
+    return answer.output.strip() or "absent"
+
+
+def status_of(remote: Remote, directory: str, step: str) -> int | None:
+    """Exit status of a script that has ended."""
+    text = remote.persist('cat "$1" 2>/dev/null', (f"{directory}/logs/{step}.rc",)).output.strip()
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def stopped_at(remote: Remote, directory: str) -> float | None:
+    """Host uptime at the first stop, as swap.sh noted it."""
+    script = "sed -n 's/^stopped=//p' \"$1\" 2>/dev/null"
+    text = remote.persist(script, (f"{directory}/logs/swap.times",)).output.strip()
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def tail(remote: Remote, directory: str, step: str) -> str:
+    """The last lines of a script's log, on one line."""
+    log = shlex.quote(f"{directory}/logs/{step}.log")
+    text = remote.persist(f"tail -n 4 {log} 2>/dev/null").output
+    return " | ".join(x.partition(" ")[2] for x in text.splitlines())
+
+
+def renew(remote: Remote, directory: str, transaction: str, lease: float) -> None:
+    """Raises HostError when there is nothing to renew any more."""
+    seconds = str(max(1, round(lease)))
+    answer = remote.run(_RENEW, (directory, transaction, seconds), within=max(5.0, lease / 3))
+    if answer.status != 0:
+        raise HostError("the transaction is not open any more")
+
+
+def unwritten_caches(remote: Remote, caches: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Warnings about declared cache mounts in which the engine wrote nothing."""
+    if not caches:
+        return ()
+    try:
+        empty = remote.persist(_CACHES, [host for host, _ in caches]).output.splitlines()
+    except Lost:
+        return ()
+    return tuple(
+        f"the cache mount {host}:{inside} was not written: what was meant for it is lost with the"
+        " container"
+        for host, inside in caches
+        if host in empty
+    )

@@ -1,0 +1,115 @@
+"""What a person sees: the plan per host, and at the end one line per host."""
+
+from __future__ import annotations
+
+import atexit
+import shlex
+import sys
+import threading
+
+import click
+
+from rollpin import scripts
+from rollpin.plan import Plan
+from rollpin.verdict import Verdict, Word
+
+_LOCK = threading.Lock()
+_VERDICTS: dict[tuple[str, str], Verdict] = {}
+_PLANS: dict[tuple[str, str], str] = {}
+
+_COLOURS = {
+    Word.LIVE: "green",
+    Word.UNCHANGED: "cyan",
+    Word.REFUSED: "yellow",
+    Word.HELD_BACK: "yellow",
+    Word.RESTORED: "yellow",
+}
+
+
+def plan_text(plan: Plan) -> str:
+    """The plan of one host, as `--dry` and the preview show it."""
+    head = f"{plan.host}: {plan.service}"
+    lines: list[str] = []
+    if plan.refused:
+        lines.append(f"{head}: refused, nothing would be touched")
+        lines += [f"  refused: {r}" for r in plan.refusals]
+    elif plan.unchanged:
+        lines.append(f"{head}: unchanged, release {plan.current} is what the profile asks for")
+    else:
+        what = f"release {plan.number}"
+        if plan.kind == "rollback":
+            to = f"release {plan.target}" if plan.target else "what stood before release 1"
+            what = f"rollback to {to}, as release {plan.number}"
+        lines.append(
+            f"{head}: {what} (now: {f'release {plan.current}' if plan.current else 'none'})"
+        )
+    if plan.pin:
+        tag = f":{plan.pin.tag}" if plan.pin.tag else ""
+        lines.append(
+            f"  image: {plan.pin.repository}{tag} pinned to {plan.pin.digest}"
+            f" ({_source(plan)}){'' if plan.unchanged else ', ' + _pull(plan)}"
+        )
+    if not plan.unchanged:
+        for stop in plan.stops:
+            whose = "ours" if stop.ours else "displaced, with a restore note"
+            verb = "stops" if stop.was_running else "takes the restart policy of"
+            lines.append(
+                f"  {verb} {stop.container.name} ({whose}): {' and '.join(stop.reasons)};"
+                f" policy {stop.policy}"
+            )
+        for start in plan.starts:
+            lines.append(f"  starts {start.live} (as {start.before} until it serves)")
+        if not plan.refused:
+            if plan.create:
+                lines.append(f"    {shlex.join(plan.create)}")
+            lines += [f"    {c}" for c in scripts.forward(plan)]
+    lines += [f"  note: {n}" for n in plan.notes]
+    lines += [f"  warning: {w}" for w in plan.warnings]
+    if not plan.refused and not plan.unchanged:
+        lines.append(f"  plan {plan.hash}: run exactly this with -y --data plan={plan.hash}")
+    return "\n".join(lines)
+
+
+def _source(plan: Plan) -> str:
+    words = {
+        "profile": "by the profile",
+        "inventory": "by the inventory's mirror",
+        "recorded": f"as release {plan.current} recorded it",
+        "resolved": "the tag was resolved just now and is recorded with the release",
+    }
+    return words[plan.pin.source] if plan.pin else ""
+
+
+def _pull(plan: Plan) -> str:
+    return "already on the host" if plan.image_present else "to be pulled"
+
+
+def show(plan: Plan) -> None:
+    """Prints the plan of a host once a run, and again only when it has changed."""
+    key = (plan.host, plan.service)
+    text = plan_text(plan)
+    with _LOCK:
+        if _PLANS.get(key) == text:
+            return
+        _PLANS[key] = text
+    click.echo(text, err=True)
+
+
+def add(verdict: Verdict) -> None:
+    """Notes the end of a host for the summary."""
+    with _LOCK:
+        if not _VERDICTS:
+            atexit.register(_summary)
+        _VERDICTS[(verdict.host, verdict.service)] = verdict
+
+
+def verdict_of(host: str, service: str) -> Verdict | None:
+    return _VERDICTS.get((host, service))
+
+
+def _summary() -> None:
+    click.echo("--> Verdicts:", err=True)
+    for key in sorted(_VERDICTS):
+        verdict = _VERDICTS[key]
+        click.secho(verdict.line(), fg=_COLOURS.get(verdict.word, "red"))
+    sys.stdout.flush()

@@ -1,0 +1,362 @@
+"""The scripts of a release, rendered from its plan. Pure.
+
+Values enter a script only as quoted assignments at its head and as quoted words of command lines;
+the rest is the constant text of shell/*.sh. The `docker` command lines are rendered here once: the
+plan on the screen, the scripts, the journal and the note all say these words.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from rollpin.collisions import told_port
+from rollpin.observe import Container
+from rollpin.plan import Plan, Start, Stop
+
+STATE_DIR = "/var/lib/rollpin"
+RUN_DIR = "/run/rollpin"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What only the run knows: the transaction's id and the id that docker gave the container."""
+
+    transaction: str
+    container: str
+
+
+def release_dir(service: str, number: int) -> str:
+    return f"{STATE_DIR}/{service}/releases/{number}"
+
+
+def render(plan: Plan, bound: Bound) -> dict[str, str]:
+    """File name -> text of every script and unit of the release."""
+    directory = release_dir(plan.service, plan.number)
+    boot = _text("boot.service")
+    for key, value in (
+        ("@SERVICE@", plan.service),
+        ("@RELEASE@", str(plan.number)),
+        ("@DIR@", directory),
+    ):
+        boot = boot.replace(key, value)
+    out = {
+        "swap.sh": _script("swap.sh", plan, bound, _swap_blocks(plan, bound)),
+        "commit.sh": _script("commit.sh", plan, bound, _commit_blocks(plan, bound)),
+        "restore.sh": _script("restore.sh", plan, bound, _restore_blocks(plan, bound)),
+        "arm.sh": _script("arm.sh", plan, bound, {}),
+        "guard.sh": _script("guard.sh", plan, bound, {}),
+        "boot.service": boot,
+    }
+    for stop in plan.displaced:
+        out[giveback_name(stop.container.id)] = _giveback(plan, bound, stop)
+    return out
+
+
+def giveback_name(container: str) -> str:
+    return f"giveback-{container[:12]}.sh"
+
+
+def forward(plan: Plan, container: str = "") -> list[str]:
+    """The `docker` command lines of swap and commit, in order, as they will be run.
+
+    A container that docker has not created yet is called by its name at that moment.
+    """
+    return [
+        *_lines(_renames(plan, container or plan.main.before)),
+        *_lines(_policies_off(plan)),
+        *_lines(_stop_commands(plan)),
+        *_lines(_start_commands(plan, container or plan.main.live)),
+        *_lines(_policies_on(plan, container or plan.main.live)),
+    ]
+
+
+def _lines(commands: Iterable[Sequence[str]]) -> list[str]:
+    return [shlex.join(c) for c in commands]
+
+
+def _ident(start: Start, container: str) -> str:
+    return start.id or container
+
+
+def _renames(plan: Plan, container: str) -> list[tuple[str, ...]]:
+    out: list[tuple[str, ...]] = [
+        ("docker", "rename", s.container.id, s.moved)
+        for s in plan.stops
+        if s.moved != s.container.name
+    ]
+    out += [
+        ("docker", "rename", _ident(s, container), s.live)
+        for s in plan.starts
+        if s.live != s.before
+    ]
+    return out
+
+
+def _policies_off(plan: Plan) -> list[tuple[str, ...]]:
+    ids = [s.container.id for s in plan.stops if s.container.policy != "no"]
+    return [("docker", "update", "--restart", "no", i) for i in ids]
+
+
+def _stop_commands(plan: Plan) -> list[tuple[str, ...]]:
+    """One command: docker stops them side by side. The longest grace counts for all."""
+    running = [s for s in plan.stops if s.was_running]
+    if not running:
+        return []
+    grace = str(round(max(s.grace for s in running)))
+    return [("docker", "stop", "-t", grace, *(s.container.id for s in running))]
+
+
+def _start_commands(plan: Plan, container: str) -> list[tuple[str, ...]]:
+    return [("docker", "start", _ident(s, container)) for s in plan.starts]
+
+
+def _policies_on(plan: Plan, container: str) -> list[tuple[str, ...]]:
+    return [
+        ("docker", "update", "--restart", s.policy, _ident(s, container))
+        for s in plan.starts
+        if s.policy != "no"
+    ]
+
+
+def _swap_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
+    expect = [
+        f"expect {shlex.quote(s.container.id)} "
+        + shlex.quote(
+            f"/{s.container.name} {s.container.status} {s.container.started_at}"
+            f" {_engine_policy(s.container)}"
+        )
+        for s in plan.stops
+    ]
+    longest = max((s.grace for s in plan.stops), default=0.0)
+    starts: list[str] = ["T=120"]
+    for command in _start_commands(plan, bound.container):
+        starts.append(f"run {shlex.join(command)} || fail 'the container could not be started'")
+    return {
+        "EXPECT": expect,
+        "RENAMES": [
+            f"run {line} || fail 'a rename failed; nothing was stopped'"
+            for line in _lines(_renames(plan, bound.container))
+        ],
+        "POLICIES": [
+            f"run {line} || fail 'a restart policy could not be set; nothing was stopped'"
+            for line in _lines(_policies_off(plan))
+        ],
+        "STOPS": [f"T={round(longest) + 30}"]
+        + [f"run {line} || fail 'a stop failed'" for line in _lines(_stop_commands(plan))],
+        "STARTS": starts,
+    }
+
+
+def _engine_policy(container: Container) -> str:
+    """As docker's template prints it: an absent policy is an empty name there."""
+    raw = (container.record.get("HostConfig") or {}).get("RestartPolicy") or {}
+    return f"{raw.get('Name') or ''}:{raw.get('MaximumRetryCount') or 0}"
+
+
+def _commit_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
+    notes = [
+        f"rm -f {shlex.quote(f'{STATE_DIR}/displaced/{s.id}.md')}"
+        for s in plan.starts
+        if s.displaced
+    ]
+    return {
+        "POLICIES": [
+            f"run {line} || exit 78" for line in _lines(_policies_on(plan, bound.container))
+        ],
+        "NOTES": notes,
+    }
+
+
+def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
+    grace = round(plan.failed_grace)
+    unstart: list[str] = []
+    unname: list[str] = []
+    remove: list[str] = []
+    for start in reversed(plan.starts):
+        ident = shlex.quote(_ident(start, bound.container))
+        words = shlex.quote(f"{start.live} could not be stopped")
+        unstart += [
+            f"if [ -n \"$(field {ident} '{{{{.Id}}}}')\" ]; then",
+            f'    _pids="$_pids $(on_gpus {ident})"',
+            f"    run docker update --restart no {ident} || wrong {words}",
+            f"    T={grace + 30}; run docker stop -t {grace} {ident} || wrong {words}; T=60",
+            "fi",
+        ]
+        told = shlex.quote(f"{start.live} could not be renamed to {start.before}")
+        unname += [
+            f"[ -z \"$(field {ident} '{{{{.Id}}}}')\" ] ||"
+            f" rename {ident} {shlex.quote(start.before)} || wrong {told}"
+        ]
+        if start.created:
+            remove += _remove(plan, start, ident)
+    back: list[str] = []
+    policies: list[str] = []
+    check: list[str] = []
+    for stop in plan.stops:
+        c = stop.container
+        ident, name = shlex.quote(c.id), shlex.quote(c.name)
+        words = shlex.quote(f"{c.image} {shlex.join(c.argv)}")
+        back.append(
+            f"back {ident} {name} {'yes' if stop.was_running else 'no'}"
+            f" {shlex.quote(stop.policy)} {words}"
+        )
+        if stop.policy != "no":
+            told = shlex.quote(f"docker update --restart {stop.policy} {c.name}")
+            policies.append(
+                f"[ -z \"$(field {ident} '{{{{.Id}}}}')\" ] ||"
+                f" run docker update --restart {shlex.quote(stop.policy)} {ident} || wrong {told}"
+            )
+        if stop.was_running:
+            told = shlex.quote(f"{c.name} does not run: docker start {c.name}")
+            check.append(f"running {ident} || wrong {told}")
+    return {
+        "UNSTART": unstart,
+        "UNNAME": unname,
+        "BACK": back,
+        "BACK_POLICIES": policies,
+        "CHECK": check,
+        "REMOVE": remove,
+    }
+
+
+def _remove(plan: Plan, start: Start, ident: str) -> list[str]:
+    """A failed release leaves its logs and nothing else. After a rollback by hand it is kept."""
+    tag = shlex.quote(f"{plan.service}:{plan.number}")
+    return [
+        f'if [ "$NOW" = restoring ] && [ -n "$(field {ident} \'{{{{.Id}}}}\')" ]; then',
+        f'    docker logs --timestamps --tail 20000 {ident} >"$DIR/logs/engine.log" 2>&1 ||'
+        " say 'the failed container logs could not be kept'",
+        '    chmod 0600 "$DIR/logs/engine.log" 2>/dev/null',
+        f"    field {ident} '{{{{json .State}}}}' >\"$DIR/logs/engine.state.json\" 2>/dev/null",
+        f"    run docker rm --volumes {ident} || wrong {shlex.quote(f'docker rm {start.before}')}",
+        f"    run docker rmi --no-prune rollpin/{tag} || say 'the local tag stays'",
+        "fi",
+    ]
+
+
+def _giveback(plan: Plan, bound: Bound, stop: Stop) -> str:
+    c = stop.container
+    ports = set(c.ports)
+    told = told_port(c)
+    if told:
+        ports.add(told)
+    extra = {
+        "ID": c.id,
+        "NAME": c.name,
+        "WAS_RUNNING": "yes" if stop.was_running else "no",
+        "POLICY": stop.policy,
+        "GPUS": " ".join(c.gpus),
+        "PORTS": " ".join(str(p) for p in sorted(ports)),
+    }
+    return _script("giveback.sh", plan, bound, {}, extra)
+
+
+def render_make_dir(plan: Plan, bound: Bound) -> str:
+    """For a rollback, whose container is there already: the release's directory, and no more."""
+    return _script("make_dir.sh", plan, bound, {})
+
+
+def render_stage(plan: Plan, bound: Bound, image_user: str, secret_env: str) -> str:
+    """stage.sh: run once from standard input, kept nowhere, for it carries the secrets."""
+    reference = plan.pin.reference if plan.pin else ""
+    own_user = "" if image_user in ("", "root", "0", "0:0") else image_user
+    caches = []
+    for host, _ in plan.cache_dirs:
+        path = shlex.quote(host)
+        failed = shlex.quote(f"{host} cannot be made")
+        caches += [
+            f"if [ ! -d {path} ]; then",
+            f"    note_parents {path}",
+            f'    mkdir -p {path} && chown "$_user" {path} || fail 71 {failed}',
+            "fi",
+        ]
+    stale = [
+        f"[ \"$(field {shlex.quote(i)} '{{{{.State.Status}}}}')\" != created ] ||"
+        f" run docker rm {shlex.quote(i)}"
+        for i in plan.stale
+    ]
+    blocks = {"STALE": stale, "CACHES": caches}
+    extra = {
+        "SECRET_ENV": secret_env,
+        "REFERENCE": reference,
+        "IMAGE_USER": own_user,
+    }
+    text = _script("stage.sh", plan, bound, {**blocks, "PROBE": _probe(plan, reference)}, extra)
+    return text.replace("#CREATE#", shlex.join(plan.create))
+
+
+# With the real mounts, as the image's own user: written, executed, removed.
+_PROBE = (
+    'for d; do f="$d/.rollpin-probe"; { printf "#!/bin/sh\\nexit 0\\n" >"$f" && chmod 0700 "$f"'
+    ' && "$f"; } || { echo "$d"; rm -f "$f"; exit 1; }; rm -f "$f"; done'
+)
+
+
+def _probe(plan: Plan, reference: str) -> list[str]:
+    """A throw-away container that tries the cache dirs; none when there are none."""
+    if not plan.cache_dirs:
+        return []
+    command = ["docker", "run", "--rm", "--network", "none", "--label", "rollpin.probe=1"]
+    for host, inside in plan.cache_dirs:
+        command += ["--volume", f"{host}:{inside}"]
+    command += ["--entrypoint", "sh", reference, "-c", _PROBE, "sh"]
+    command += [inside for _, inside in plan.cache_dirs]
+    return [
+        f"_said=$(timeout -k 5 120 {shlex.join(command)} 2>&1) ||",
+        '    fail 71 "the container cannot write and execute in a cache dir: $_said"',
+    ]
+
+
+def render_unstage(plan: Plan, bound: Bound, remove_image: bool, why: str) -> str:
+    extra = {
+        "REFERENCE": plan.pin.reference if plan.pin else "",
+        "REMOVE_IMAGE": "yes" if remove_image else "no",
+        "WHY": why,
+    }
+    return _script("unstage.sh", plan, bound, {}, extra)
+
+
+def _script(
+    name: str,
+    plan: Plan,
+    bound: Bound,
+    blocks: Mapping[str, Sequence[str]],
+    extra: Mapping[str, str] | None = None,
+) -> str:
+    engine = plan.engine
+    root = engine.root if engine else ""
+    words = "; ".join(forward(plan, bound.container))
+    values = {
+        "STATE": STATE_DIR,
+        "RUN": RUN_DIR,
+        "SERVICE": plan.service,
+        "RELEASE": str(plan.number),
+        "TX": bound.transaction,
+        "WHO": plan.by,
+        "ENGINE_ID": engine.id if engine else "",
+        "DOCKER_ROOT": root,
+        "BALLAST": f"{root}/.rollpin-ballast",
+        "GUARD": "on" if plan.guard else "off",
+        "LEASE": str(max(1, round(plan.lease))),
+        "GPU_WAIT": "60",
+        "ENGINE_WAIT": "300",
+        "GPU_HOLDERS": " ".join(plan.gpu_holders),
+        "DOWN": " ".join(s.container.id for s in plan.stops if s.was_running),
+        "WORDS": words,
+        **(extra or {}),
+    }
+    body = _text(name)
+    for block, lines in blocks.items():
+        body = body.replace(f"#{block}#\n", "".join(f"{line}\n" for line in lines))
+    head = "".join(f"{key}={shlex.quote(value)}\n" for key, value in values.items())
+    title = f"# rollpin: {name} of {plan.service} release {plan.number} ({plan.kind})"
+    return f"#!/bin/sh\n{title}\nset -u\n{head}\n{_text('lib.sh')}\n{body}"
+
+
+@cache
+def _text(name: str) -> str:
+    return files("rollpin").joinpath(f"shell/{name}").read_text(encoding="utf-8")

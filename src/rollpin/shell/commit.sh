@@ -1,0 +1,23 @@
+# For good: release RELEASE keeps the service. commit.sh ID PID STARTED-AT, as verified. Exits 0
+# committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any more.
+LOG=$DIR/logs/commit.log
+hold 10 commit || { say "another script holds $STATE/mutate.lock"; exit 75; }
+[ -e "$DIR/committed" ] && { say "already committed"; exit 0; }
+still_armed() { [ -e "$DIR/armed" ] || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }; }
+same() {
+    [ "$(field "$1" '{{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}')" = "running $2 $3" ] ||
+        { say "container $1 is not the one that was verified"; exit 77; }
+}
+still_armed
+same "$1" "$2" "$3"
+journal commit "$WORDS"
+#POLICIES#
+same "$1" "$2" "$3"
+sync_docker
+decide armed committed || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }
+journal committed "release $RELEASE serves $SERVICE"
+#NOTES#
+stand_down
+[ "$GUARD" = off ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
+say "committed"
+exit 0

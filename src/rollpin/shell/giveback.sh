@@ -1,0 +1,44 @@
+# Gives the displaced container NAME back while SERVICE stays, when there is room.
+# Exits 0 given back; 3 refused, nothing touched; 1 failed.
+LOG=
+[ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $0"; exit 3; }
+for _f in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
+    [ -e "$_f" ] && { say "refused: an open transaction owns this host: $_f"; exit 3; }
+done
+hold 10 giveback || { say "refused: another script holds $STATE/mutate.lock"; exit 3; }
+await_engine 30 || exit 3
+[ -n "$(field "$ID" '{{.Id}}')" ] || { say "refused: $NAME ($ID) is not on this engine"; exit 3; }
+if [ "$WAS_RUNNING" = yes ] && ! running "$ID"; then
+    for _other in $(timeout -k 5 "$T" docker ps -q --no-trunc); do
+        [ -n "$GPUS" ] || break
+        [ "$(field "$_other" '{{if or .HostConfig.DeviceRequests (eq .HostConfig.Runtime "nvidia")}}gpu{{end}}')" = gpu ] || continue
+        _theirs=" $(field "$_other" '{{range .HostConfig.DeviceRequests}}{{range .DeviceIDs}}{{.}} {{else}}all {{end}}{{end}}')"
+        for _g in $GPUS; do
+            case "$_g$_theirs" in
+            all* | *" all "* | *" $_g "*)
+                _who=$(field "$_other" '{{.Name}}')
+                say "refused: no room, ${_who#/} holds its GPUs. To put everything back as it was before $SERVICE: sudo sh $LINK"
+                exit 3 ;;
+            esac
+        done
+    done
+    for _port in $PORTS; do
+        if command -v ss >/dev/null && [ -n "$(ss -Hltn "sport = :$_port")" ]; then
+            say "refused: no room, its port $_port is in use. To put everything back as it was before $SERVICE: sudo sh $LINK"
+            exit 3
+        fi
+    done
+    journal give-back "$NAME"
+    T=120
+    run docker start "$ID" || { journal give-back-failed "$NAME"; exit 1; }
+    running "$ID" || { say "$NAME ended at once; see: docker logs $NAME"; exit 1; }
+else
+    journal give-back "$NAME"
+fi
+T=60
+run docker update --restart "$POLICY" "$ID" || exit 1
+sync_docker
+rm -f "$STATE/displaced/$ID.md" && sync "$STATE/displaced"
+journal given-back "$NAME"
+say "given back: $NAME"
+exit 0

@@ -1,0 +1,142 @@
+# Observes; changes nothing. Each section carries its own exit status, so that a dead daemon
+# cannot be read as "no containers". SERVICE, STATE, RUN, IMAGE, PATHS and IDLE are set above.
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+umask 022
+section() {
+    _name=$1; shift
+    printf '@@rollpin begin %s\n' "$_name"
+    "$@" 2>&1
+    printf '@@rollpin end %s %s\n' "$_name" "$?"
+}
+# Which container a process belongs to: the first 64-hex run of its cgroup path; nothing for a
+# process of the host.
+owner() {
+    { sed -n 's/.*\([0-9a-f]\{64\}\).*/\1/p' "/proc/$1/cgroup" 2>/dev/null || echo; } | head -n 1
+}
+clock() {
+    read -r _up _ </proc/uptime
+    _missing=
+    for _tool in flock timeout sync mv ln stat docker; do
+        command -v "$_tool" >/dev/null || _missing="$_missing $_tool"
+    done
+    _systemd=no
+    [ -d /run/systemd/system ] && command -v systemd-run >/dev/null && _systemd=yes
+    printf 'hostname=%s\nnow=%s\nuptime=%s\nboot_id=%s\nsystemd=%s\nuid=%s\nmissing=%s\n' \
+        "$(uname -n)" "$(date +%s)" "$_up" "$(cat /proc/sys/kernel/random/boot_id)" \
+        "$_systemd" "$(id -u)" "$_missing"
+}
+engine() { timeout -k 2 20 docker info --format '{{json .}}'; }
+containers() {
+    _ids=$(timeout -k 2 20 docker ps -aq --no-trunc) || return
+    [ -z "$_ids" ] && return 0
+    # A container may go between the two commands: ask again for those that are still there.
+    # shellcheck disable=SC2086 # ids are words
+    timeout -k 2 30 docker inspect --type container --format '{{json .}}' $_ids 2>/dev/null ||
+        { _ids=$(timeout -k 2 20 docker ps -aq --no-trunc) || return
+          # shellcheck disable=SC2086
+          timeout -k 2 30 docker inspect --type container --format '{{json .}}' $_ids; }
+}
+# Absent is an answer only from a daemon that answers.
+image() {
+    [ -n "$IMAGE" ] || return 0
+    if _out=$(timeout -k 2 20 docker image inspect --format '{{json .}}' "$IMAGE" 2>/dev/null); then
+        printf '%s\n' "$_out"
+    else
+        timeout -k 2 20 docker version --format '{{.Server.Version}}' >/dev/null
+    fi
+}
+gpus() {
+    timeout -k 2 20 nvidia-smi \
+        --query-gpu=index,uuid,name,driver_version,memory.used --format=csv,noheader,nounits
+}
+gpu_apps() {
+    _apps=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid,gpu_uuid,process_name \
+        --format=csv,noheader,nounits) || { printf '%s\n' "$_apps"; return 1; }
+    printf '%s\n' "$_apps" | while IFS= read -r _row; do
+        [ -n "$_row" ] || continue
+        printf '%s;%s\n' "$_row" "$(owner "${_row%%,*}")"
+    done
+}
+# One line per listening socket: port, pid (or -), command, container id.
+listeners() {
+    command -v ss >/dev/null || { echo "ss (iproute2) is not installed"; return 1; }
+    _all=$(timeout -k 2 20 ss -Hltnp) || return
+    printf '%s\n' "$_all" | while read -r _state _rq _sq _local _peer _users; do
+        [ -n "$_local" ] || continue
+        _pids=$(printf '%s' "$_users" | grep -o 'pid=[0-9]*' | cut -d= -f2 | sort -u)
+        [ -n "$_pids" ] || { printf '%s - - -\n' "${_local##*:}"; continue; }
+        for _pid in $_pids; do
+            _comm=$(tr ' ' '_' <"/proc/$_pid/comm" 2>/dev/null)
+            printf '%s %s %s %s\n' "${_local##*:}" "$_pid" "${_comm:-?}" "$(owner "$_pid")"
+        done
+    done
+}
+json() { printf '%s' "$1" | sed 's/\\/\\\\/g; s/"/\\"/g'; }
+# PATHS has one path a line.
+disks() {
+    printf '%s\n' "$PATHS" | while IFS= read -r _path; do
+        [ -n "$_path" ] || continue
+        _exists=no; [ -e "$_path" ] && _exists=yes
+        _at=$_path
+        while [ ! -e "$_at" ] && [ "$_at" != / ]; do _at=$(dirname "$_at"); done
+        _free=$(df -PB1 "$_at" 2>/dev/null | sed -n '2p' | awk '{print $(NF-2)}')
+        _options=$(findmnt -nro OPTIONS -T "$_at" 2>/dev/null | head -n 1)
+        printf '{"path":"%s","free":"%s","options":"%s","exists":"%s"}\n' \
+            "$(json "$_path")" "$_free" "$(json "$_options")" "$_exists"
+    done
+}
+# IDLE has the names whose last log line decides.
+logs() {
+    for _c in $IDLE; do
+        _id=$(docker inspect --type container --format '{{.Id}}' "$_c" 2>/dev/null) || continue
+        if _line=$(timeout -k 2 20 docker logs --tail 1 --timestamps "$_id" 2>&1); then
+            _line=${_line##*
+}
+            if [ -z "$_line" ]; then echo "$_id none"
+            else echo "$_id $(date -d "${_line%% *}" +%s 2>/dev/null || echo unreadable)"; fi
+        else
+            echo "$_id unreadable"
+        fi
+    done
+}
+releases() {
+    for _r in "$STATE"/*/releases/*/; do
+        [ -e "${_r}release.json" ] || continue
+        _n=${_r%/}; _n=${_n##*/}; _s=${_r%/releases/*}; _s=${_s##*/}
+        _st=staged
+        for _f in armed restoring restored rolling-back rolled-back committed; do
+            [ -e "$_r$_f" ] && { _st=$_f; break; }
+        done
+        printf '%s %s %s ' "$_s" "$_n" "$_st"
+        tr -d '\n' <"${_r}release.json" || return
+        echo
+    done
+    return 0
+}
+transaction() {
+    [ -e "$RUN/transaction" ] || return 0
+    cat "$RUN/transaction" && printf 'lease=%s\n' "$(cut -d' ' -f1 "$RUN/lease" 2>/dev/null)"
+}
+displaced() {
+    for _note in "$STATE"/displaced/*.md; do
+        [ -e "$_note" ] || continue
+        _note=${_note##*/}; echo "${_note%.md}"
+    done
+}
+numbers() {
+    [ -e "$STATE/$SERVICE/journal.jsonl" ] || return 0
+    sed -n 's/.*"release":\([0-9][0-9]*\).*/\1/p' "$STATE/$SERVICE/journal.jsonl" | sort -un
+}
+section clock clock
+section engine engine
+section containers containers
+section image image
+section gpus gpus
+section gpu_apps gpu_apps
+section listeners listeners
+section disks disks
+section logs logs
+section releases releases
+section transaction transaction
+section displaced displaced
+section numbers numbers

@@ -1,0 +1,124 @@
+# Back, from wherever it stands; may be run again and again. Run by the controller, the guard, the
+# boot unit and people:   sudo sh restore.sh
+# While release RELEASE is open it takes it back; once it is committed it rolls it back by hand.
+# Exits 0 done; 1 not everything could be put back (what is left is said); 2 usage; 3 not this
+# release's turn; 4 the docker engine is not the one these containers live in.
+MODE=${1:-person}
+LOG=$DIR/logs/restore.log
+finish() { _rc=$?; { echo "$_rc" >"$DIR/logs/.restore.rc" && mv -T "$DIR/logs/.restore.rc" "$DIR/logs/restore.rc"; } 2>/dev/null; }
+trap finish EXIT
+case $MODE in
+person | guard | boot | controller) ;;
+*) echo "usage: sudo sh $DIR/restore.sh"; exit 2 ;;
+esac
+[ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $DIR/restore.sh"; exit 2; }
+newest=$RELEASE
+for _d in "$SVC"/releases/*/; do
+    _n=${_d%/}; _n=${_n##*/}
+    for _f in armed restoring committed rolling-back; do
+        [ -e "$_d$_f" ] && [ "$_n" -gt "$newest" ] && newest=$_n
+    done
+done
+if [ "$newest" != "$RELEASE" ]; then
+    say "release $RELEASE is not the newest of $SERVICE: $newest is. Run: sudo sh $SVC/releases/$newest/restore.sh"
+    [ "$MODE" = person ] || exit 0
+    exit 3
+fi
+# The decision, before the lock is asked for: from here on no swap and no commit can go on.
+AFTER=restored NOW=restoring
+if [ -e "$DIR/restored" ] || [ -e "$DIR/rolled-back" ]; then
+    say "release $RELEASE is already taken back"
+    hold 60 restore && stand_down
+    exit 0
+elif [ -e "$DIR/rolling-back" ]; then
+    AFTER=rolled-back NOW=rolling-back
+elif [ -e "$DIR/committed" ]; then
+    if [ "$MODE" != person ]; then
+        hold 60 restore && stand_down
+        exit 0
+    fi
+    for _f in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring; do
+        [ -e "$_f" ] && { say "an open transaction owns this host: $_f. End it first: sudo sh ${_f%/*}/restore.sh"; exit 3; }
+    done
+    say "release $RELEASE is committed: rolling it back by hand"
+    decide committed rolling-back || [ -e "$DIR/rolling-back" ] || { say "somebody else decided; run it again"; exit 3; }
+    AFTER=rolled-back NOW=rolling-back
+    if [ -d /run/systemd/system ]; then
+        # A power cut in the middle is finished at the next boot.
+        cp "$DIR/boot.service" "/etc/systemd/system/$BOOT" && mkdir -p "$WANTS" && ln -sfn "../$BOOT" "$WANTS/$BOOT"
+    fi
+elif [ -e "$DIR/armed" ]; then
+    decide armed restoring || [ -e "$DIR/restoring" ] || [ -e "$DIR/restored" ] ||
+        { say "it was committed this moment; run it again to roll it back"; exit 3; }
+elif [ ! -e "$DIR/restoring" ]; then
+    say "release $RELEASE never stopped anything: nothing to restore"
+    exit 0
+fi
+# A swap or commit that hangs is ended; another restore does the same work and is waited for.
+if ! hold 3 restore; then
+    if [ "$(holder_role)" = restore ]; then
+        say "another restore is at work: waiting for it"
+        hold 600 restore || { evict; hold 120 restore || { say "the lock stays held"; exit 1; }; }
+    else
+        evict
+        hold 120 restore || { say "the lock stays held"; exit 1; }
+    fi
+fi
+[ -e "$DIR/$AFTER" ] && { say "release $RELEASE was taken back meanwhile"; stand_down; exit 0; }
+rm -f "$STATE/.ballast" "$BALLAST"
+journal "$NOW" "by $MODE"
+WRONG=
+wrong() { say "NOT DONE: $1"; WRONG="$WRONG; $1"; }
+await_engine "$ENGINE_WAIT"
+case $? in
+1) journal restore-failed "the docker engine does not answer"; say "restore-failed: start docker, then run: sudo sh $DIR/restore.sh"; exit 1 ;;
+2) journal restore-failed "another docker engine"; say "restore-failed: is the disk of $DOCKER_ROOT mounted? Then run: sudo sh $DIR/restore.sh"; exit 4 ;;
+esac
+if [ "$MODE" = boot ]; then
+    # The driver may come up after docker.
+    _end=$(($(cut -d. -f1 /proc/uptime) + GPU_WAIT))
+    until timeout -k 2 20 nvidia-smi -L >/dev/null 2>&1; do
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "nvidia-smi fails: going on without it"; break; }
+        sleep 1
+    done
+fi
+# A stop in flight would end a container that was just started: join it first.
+if [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
+    T=60
+    # shellcheck disable=SC2086 # ids are words
+    run docker stop -t 10 $DOWN || say "going on"
+fi
+_pids=
+#UNSTART#
+await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs; see nvidia-smi"
+#UNNAME#
+back() {
+    # back ID NAME WAS-RUNNING POLICY WORDS
+    if [ -z "$(field "$1" '{{.Id}}')" ] && gone "$1"; then
+        wrong "$2 ($1) is gone from this engine; it was: $5"
+        return 1
+    fi
+    rename "$1" "$2" || wrong "$2 could not be renamed back: docker rename $1 $2"
+    [ "$3" = yes ] || return 0
+    running "$1" || run docker start "$1" || wrong "$2 could not be started: docker start $1"
+}
+T=120
+#BACK#
+T=60
+#BACK_POLICIES#
+#CHECK#
+#REMOVE#
+sync_docker
+if [ -n "$WRONG" ]; then
+    journal restore-failed "${WRONG#; }"
+    say "restore-failed:${WRONG#;}"
+    say "when that is put right, run: sudo sh $DIR/restore.sh"
+    exit 1
+fi
+if [ -s "$DIR/previous-link" ]; then link_to "$(cat "$DIR/previous-link")"; else rm -f "$LINK"; fi
+while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made" 2>/dev/null
+decide "$NOW" "$AFTER" || [ -e "$DIR/$AFTER" ] || { say "$AFTER could not be written"; exit 1; }
+journal "$AFTER" "release $RELEASE was taken back by $MODE"
+stand_down
+say "$AFTER"
+exit 0

@@ -1,0 +1,49 @@
+# Forward: from what serves to release RELEASE. Runs as a transient unit, so that no lost
+# connection kills it halfway. Exits 0 started; 74 untouched, the host changed since the plan;
+# 75 busy; 76 no longer armed; 1 failed halfway (restore follows).
+LOG=$DIR/logs/swap.log
+finish() { _rc=$?; echo "$_rc" >"$DIR/logs/.swap.rc" && mv -T "$DIR/logs/.swap.rc" "$DIR/logs/swap.rc"; }
+trap finish EXIT
+hold 10 swap || { say "another script holds $STATE/mutate.lock"; exit 75; }
+still_armed() { [ -e "$DIR/armed" ] || { say "release $RELEASE is no longer armed"; exit 76; }; }
+fail() { say "failed: $1"; journal swap-failed "$1"; exit 1; }
+expect() {
+    _is=$(field "$1" '{{.Name}} {{.State.Status}} {{.State.StartedAt}} {{.HostConfig.RestartPolicy.Name}}:{{.HostConfig.RestartPolicy.MaximumRetryCount}}')
+    [ "$_is" = "$2" ] && return 0
+    say "the host changed since the plan: $1 was '$2', is '$_is'"
+    exit 74
+}
+gpu_holders() {
+    _ids=$(timeout -k 5 "$T" docker ps -q --no-trunc) || return 1
+    # shellcheck disable=SC2086 # ids are words
+    [ -z "$_ids" ] || timeout -k 5 "$T" docker inspect --type container --format \
+        '{{if or .HostConfig.DeviceRequests (eq .HostConfig.Runtime "nvidia")}}{{.Id}}{{end}}' $_ids | sort | tr '\n' ' ' | tr -s ' '
+}
+still_armed
+#EXPECT#
+_holders=$(gpu_holders) || { say "the docker engine does not answer"; exit 74; }
+_holders=${_holders# }
+[ "${_holders% }" = "$GPU_HOLDERS" ] ||
+    { say "the host changed since the plan: GPUs were held by '$GPU_HOLDERS', are held by '${_holders% }'"; exit 74; }
+journal swap "$WORDS"
+still_armed
+#RENAMES#
+#POLICIES#
+_pids=
+for _id in $DOWN; do
+    _more=$(on_gpus "$_id") || say "nvidia-smi fails: the GPUs are not waited for"
+    _pids="$_pids $_more"
+done
+still_armed
+: >"$RUN/stopping"
+_stopped=$(uptime_now)
+#STOPS#
+await_gpus "$GPU_WAIT" "${_pids# }" || fail "memory stays held on the GPUs"
+still_armed
+#STARTS#
+_started=$(uptime_now)
+printf 'stopped=%s\nstarted=%s\n' "$_stopped" "$_started" >"$DIR/logs/swap.times"
+sync_docker
+journal swapped "stopped at $_stopped, started at $_started (seconds since boot)"
+say "swapped"
+exit 0

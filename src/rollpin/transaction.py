@@ -1,0 +1,296 @@
+"""One transaction on one host: arm, swap, verify, commit; or go back. The controller's side.
+
+The scripts on the host are the transaction; this module starts them, follows them, renews the
+lease and judges. Whatever it believes, the verdict is read from the host at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import gevent
+
+from rollpin import remote_steps as steps
+from rollpin import signals
+from rollpin.docker_api import DockerApi
+from rollpin.errors import HostError, Lost, Refused, StepFailed
+from rollpin.health import Examiner, Health, StartFailed
+from rollpin.plan import Plan
+from rollpin.probe import Probe
+from rollpin.remote import Remote, at_most
+from rollpin.scripts import STATE_DIR, release_dir
+from rollpin.stage import Staged, unstage
+from rollpin.verdict import Verdict, Word
+
+SLACK = 300.0  # seconds that stops, waits and scripts may take beside the start-up deadline
+
+
+class TakenOver(HostError):
+    """Somebody else (a person, the guard) went back meanwhile."""
+
+
+@dataclass
+class Outcome:
+    """What is known so far; the verdict is made of it."""
+
+    stopped: float | None = None  # host uptime at the first stop
+    ready: float | None = None  # host uptime when somebody served again
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def outage(self) -> float | None:
+        if self.stopped is None or self.ready is None or self.ready < self.stopped:
+            return None
+        return self.ready - self.stopped
+
+
+class Transaction:
+    """`run` ends with a verdict; it raises nothing that leaves the host in between."""
+
+    def __init__(
+        self,
+        staged: Staged,
+        remote: Remote,
+        api: DockerApi,
+        probe: Probe,
+        say: Callable[[str], None],
+    ) -> None:
+        self.staged = staged
+        self.plan: Plan = staged.plan
+        self.remote = remote
+        self.api = api
+        self.probe = probe
+        self.say = say
+        self.dir = release_dir(self.plan.service, self.plan.number)
+        self.examiner = Examiner(remote, api, probe)
+        self.baseline: Health | None = None
+        self.arming = False
+        self.outcome = Outcome(warnings=self.plan.warnings)
+        self.follow = (
+            f"{remote.name}: follow it there: tail -f {self.dir}/logs/*.log; go back now:"
+            f" sudo sh {STATE_DIR}/RESTORE-{self.plan.service}"
+        )
+
+    # The story.
+
+    def run(self) -> Verdict:
+        try:
+            with signals.interruptible(self.follow):
+                self._measure_baseline()
+                self._arm()
+        except (Refused, HostError, Lost) as e:
+            return self._not_armed(str(e))
+        except signals.Interrupted as e:
+            return self._not_armed(f"interrupted by signal {e.number}")
+        renewal = gevent.spawn(self._renew)
+        try:
+            try:
+                with signals.interruptible(self.follow):
+                    self._swap()
+                    health = self._verify()
+                    self._commit(health)
+            except signals.Interrupted as e:
+                self.remote.drop()
+                self.api.close()
+                return self._go_back(f"interrupted by signal {e.number}")
+            except (HostError, Lost) as e:
+                return self._go_back(str(e))
+            return self._verdict(Word.LIVE)
+        finally:
+            renewal.kill(block=False)
+
+    def _measure_baseline(self) -> None:
+        target = self.plan.baseline
+        port = target.port if target else self.plan.port
+        if port:
+            self.probe.prove(port)
+        if target is None:
+            return
+        self.baseline = self.examiner.examine(target)
+        if self.baseline.good:
+            self.say(f"baseline: {target.name} is good")
+        else:
+            self._warn(f"{target.name} was not good before: {'; '.join(self.baseline.failures())}")
+
+    def _arm(self) -> None:
+        self.say("arming")
+        self.arming = True
+        answer = self.remote.run(f"exec sh {self.dir}/arm.sh", within=60)
+        if answer.status != 0:
+            raise Refused(f"not armed: {answer.output.strip()[-300:]}")
+
+    def _swap(self) -> None:
+        self.say(
+            "swapping: stopping "
+            + (", ".join(s.container.name for s in self.plan.stops if s.was_running) or "nothing")
+        )
+        steps.launch(self.remote, self.dir, "swap", self.staged.bound.transaction, self.plan.guard)
+        grace = max((s.grace for s in self.plan.stops), default=0.0)
+        status = steps.follow(self.remote, self.dir, "swap", grace + SLACK, self.say)
+        self.outcome.stopped = steps.stopped_at(self.remote, self.dir)
+        if status == 76:
+            raise TakenOver("the release was taken back while it was swapped in")
+        if status != 0:
+            raise StepFailed(f"swap.sh ended with status {status}", status)
+
+    def _verify(self) -> Health:
+        target = self.plan.target_health
+        main = self.plan.main
+        ident = main.id or self.staged.bound.container
+        if target is None:
+            self._warn("it shows no engine that rollpin knows: judged by its state alone")
+            found = self.api.inspect_container(ident)
+            if found is None or found["State"]["Status"] != "running":
+                raise StartFailed("the container does not run")
+            state = found["State"]
+            return Health(ident, int(state["Pid"]), state["StartedAt"], 0, ())
+        target = dataclasses.replace(target, container=ident)
+        self.say(f"waiting for {target.name} to be ready (at most {target.deadline:g} s)")
+        health = self.examiner.await_good(
+            target, target.deadline, self._still_ours, fresh=main.created
+        )
+        self.outcome.ready = health.uptime
+        self.say(f"ready and generating; settling for {target.settle:g} s")
+        last = self.examiner.settle(target, health, self._still_ours)
+        risen = self.examiner.watch_down(
+            [(s.container.id, s.container.name) for s in self.plan.stops]
+        )
+        if risen:
+            raise StartFailed(f"{', '.join(risen)} rose again: somebody else starts it")
+        self.outcome.warnings += steps.unwritten_caches(self.remote, self.plan.cache_dirs)
+        return last
+
+    def _commit(self, health: Health) -> None:
+        answer = self.remote.persist(
+            f'exec sh {self.dir}/commit.sh "$@"',
+            (health.container, str(health.pid), health.started_at),
+            within=120,
+            tries=max(self.plan.lease, 30),
+        )
+        if answer.status == 76:
+            raise TakenOver("the release was taken back before it could be committed")
+        if answer.status != 0:
+            raise StepFailed(f"commit.sh: {answer.output.strip()[-300:]}", answer.status)
+
+    # The other way.
+
+    def _not_armed(self, reason: str) -> Verdict:
+        """Armed or not is read from the host: an answer may have been lost on the way."""
+        with signals.going_back(self.follow):
+            try:
+                state = steps.state_of(self.remote, self.dir, tries=60)
+                if state in ("armed", "restoring"):
+                    return self._go_back(reason)
+                unstage(self.staged, self.remote, reason)
+            except Lost as e:
+                return self._verdict(
+                    Word.IN_DOUBT,
+                    f"{reason}; then the host was lost ({e}); nothing was stopped by"
+                    f" this run, and if it is armed the guard ends it within {self.plan.lease:g} s",
+                )
+        return self._verdict(Word.REFUSED, reason)
+
+    def _go_back(self, reason: str) -> Verdict:
+        self.say(f"going back: {reason}")
+        with signals.going_back(self.follow):
+            try:
+                return self._restore(reason)
+            except Lost as e:
+                return self._verdict(
+                    Word.IN_DOUBT,
+                    f"{reason}; then the host was lost ({e}). The guard there restores by itself at"
+                    f" most {self.plan.lease:g} s after the last renewal; see: {self.follow}",
+                )
+            except HostError as e:
+                return self._verdict(Word.RESTORE_FAILED, f"{reason}; {e}")
+
+    def _restore(self, reason: str) -> Verdict:
+        tries = max(self.plan.lease * 2, 120.0)
+        state = steps.state_of(self.remote, self.dir, tries)
+        by_other = state in ("restoring", "restored")
+        if state == "committed":
+            return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
+        untouched = steps.status_of(self.remote, self.dir, "swap") == 74
+        transaction = self.staged.bound.transaction
+        if state != "restored":
+            steps.launch(self.remote, self.dir, "restore", transaction, self.plan.guard)
+            status = steps.follow(self.remote, self.dir, "restore", 900, self.say)
+            state = steps.state_of(self.remote, self.dir, tries)
+            if state == "committed":
+                return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
+            if state != "restored":
+                said = steps.tail(self.remote, self.dir, "restore")
+                return self._verdict(
+                    Word.RESTORE_FAILED, f"{reason}; restore.sh ended with status {status}: {said}"
+                )
+        if untouched:
+            return self._verdict(Word.REFUSED, f"{reason}: the host changed since the plan")
+        return self._verify_old(reason, by_other)
+
+    def _verify_old(self, reason: str, by_other: bool) -> Verdict:
+        """The old service against its baseline: what was good before must be good again."""
+        target, baseline = self.plan.baseline, self.baseline
+        if target is None or baseline is None:
+            word = Word.RESTORED_UNVERIFIED if by_other else Word.RESTORED
+            return self._verdict(word, reason)
+        self.say(f"restored; waiting for {target.name} to be as good as before")
+        try:
+            after = (
+                self.examiner.await_good(target, target.deadline, lambda: None, fresh=False)
+                if baseline.good
+                else self.examiner.examine(target)
+            )
+        except StartFailed as e:
+            return self._verdict(Word.RESTORE_FAILED, f"{reason}; {target.name} is back, but {e}")
+        worse = after.worse_than(baseline)
+        if worse:
+            return self._verdict(
+                Word.RESTORE_FAILED, f"{reason}; {target.name} is worse than before: {worse[0]}"
+            )
+        self.outcome.stopped = self.outcome.stopped or steps.stopped_at(self.remote, self.dir)
+        self.outcome.ready = after.uptime
+        return self._verdict(Word.RESTORED, reason)
+
+    # What goes on beside it.
+
+    def _renew(self) -> None:
+        """Keeps the lease until the deadline of the whole; then the guard takes over."""
+        target = self.plan.target_health
+        left = SLACK * 2 + (target.deadline + target.settle if target else 0.0)
+        left += max((s.grace for s in self.plan.stops), default=0.0)
+        pause = max(0.5, self.plan.lease / 5)
+        with at_most(left):
+            while True:
+                gevent.sleep(pause)
+                try:
+                    steps.renew(
+                        self.remote, self.dir, self.staged.bound.transaction, self.plan.lease
+                    )
+                except (Lost, HostError):
+                    continue
+
+    def _still_ours(self) -> None:
+        # Cheap when asked often: the renewal's answer is as fresh as the lease needs.
+        state = steps.state_of(self.remote, self.dir, tries=max(self.plan.lease, 15))
+        if state != "armed":
+            raise TakenOver(f"the release is {state} meanwhile")
+
+    def _warn(self, text: str) -> None:
+        self.say(f"warning: {text}")
+        self.outcome.warnings += (text,)
+
+    def _verdict(self, word: Word, reason: str = "") -> Verdict:
+        kept = word is not Word.REFUSED
+        return Verdict(
+            host=self.remote.name,
+            service=self.plan.service,
+            word=word,
+            release=self.plan.number,
+            digest=self.plan.pin.digest if self.plan.pin else "",
+            outage=self.outcome.outage,
+            note=f"{self.dir}/NOTE.md" if kept else "",
+            reason=reason,
+            warnings=self.outcome.warnings,
+        )
