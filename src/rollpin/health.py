@@ -6,6 +6,7 @@ service is good only when it has generated the expected answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,9 @@ from rollpin.probe import NoAnswer, NotListening, Probe
 from rollpin.remote import Remote, at_most
 
 GENERATION_DEADLINE = 120.0
+
+
+_RAISED = re.compile(r"^[\w.]*(Error|Exception|Interrupt|Exit)\b")
 
 
 class StartFailed(HostError):
@@ -165,8 +169,7 @@ class Examiner:
             lines = [x for x in self.api.logs(target.container, 200).splitlines() if x.strip()]
         except HostError:
             return text
-        bad = [x for x in lines if any(b in x for b in BAD_LINES)] or lines
-        return f"{text}; its log: {bad[-1].strip()[:200]}" if bad else text
+        return f"{text}; its log: {said}" if (said := cause(lines)) else text
 
     def _marker(self, engine: Engine, target: Target) -> bool:
         try:
@@ -247,6 +250,14 @@ class Examiner:
             return float(self.remote.run("cut -d' ' -f1 /proc/uptime").output)
         except (ValueError, Lost):
             return 0.0
+
+
+def cause(lines: Sequence[str]) -> str:
+    """The line of a log that says why: the exception above the engine's own farewell."""
+    end = next((n for n, x in enumerate(lines) if any(b in x for b in BAD_LINES)), len(lines))
+    raised = [x for x in lines[:end] if _RAISED.match(x)]
+    last = raised[-1:] or list(lines[end : end + 1]) or list(lines[-1:])
+    return last[0].strip()[:200] if last else ""
 
 
 def _container_check(state: dict[str, object]) -> Check:

@@ -152,7 +152,8 @@ def _starts(
         main = not target and not any(s.main for s in starts) and _serves(c, like)
         starts.append(Start(c.id, c.name, back.name, back.policy, False, main, displaced=True))
         if main:
-            health = command_line.foreign_target(c, like, like.port if like else 0)
+            found = command_line.foreign_target(c, like, like.port if like else 0)
+            health = found and dataclasses.replace(found, settle=like.settle if like else 60.0)
     if starts and not any(s.main for s in starts):
         starts[0] = dataclasses.replace(starts[0], main=True)
     if not starts and not refusals:

@@ -52,7 +52,7 @@ def deadline(seconds: float, what: str) -> Iterator[None]:
         timer.close()
 
 
-class at_most:  # noqa: N801 - used like a function
+class at_most:
     """Leaves the block after so many seconds, without an error."""
 
     def __init__(self, seconds: float) -> None:

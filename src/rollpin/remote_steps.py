@@ -14,7 +14,7 @@ from rollpin.remote import Remote, at_most
 # Once, whoever asks again: the directory is the decision. A transient unit outlives its
 # connection; without systemd a session of its own does.
 _LAUNCH = r"""
-dir=$1 step=$2 unit=$3 guard=$4 mode=$5
+dir=$1 step=$2 unit=$3 guard=$4 who=$5
 if [ "$step" = swap ]; then
     mkdir "$dir/logs/.launched" 2>/dev/null || exit 0
 else
@@ -23,10 +23,10 @@ else
 fi
 if [ "$guard" != off ]; then
     systemd-run --quiet --collect --unit="$unit" --description="rollpin $step" \
-        -p OOMScoreAdjust=-900 /bin/sh "$dir/$step.sh" "$mode" && exit 0
+        -p OOMScoreAdjust=-900 /bin/sh "$dir/$step.sh" controller "$who" && exit 0
     [ "$step" = restore ] || { rmdir "$dir/logs/.launched"; exit 1; }
 fi
-setsid sh "$dir/$step.sh" "$mode" </dev/null >/dev/null 2>&1 &
+setsid sh "$dir/$step.sh" controller "$who" </dev/null >/dev/null 2>&1 &
 exit 0
 """
 
@@ -61,10 +61,12 @@ done
 """
 
 
-def launch(remote: Remote, directory: str, step: str, transaction: str, guard: bool) -> None:
+def launch(
+    remote: Remote, directory: str, step: str, transaction: str, guard: bool, who: str
+) -> None:
     """Starts swap.sh or restore.sh so that no lost connection ends it. Raises HostError, Lost."""
     unit = f"rollpin-{step}-{transaction}"
-    args = (directory, step, unit, "on" if guard else "off", "controller")
+    args = (directory, step, unit, "on" if guard else "off", who)
     answer = remote.persist(_LAUNCH, args, within=30, tries=60)
     if answer.status != 0:
         raise HostError(f"{step}.sh could not be started: {answer.output.strip()[-200:]}")

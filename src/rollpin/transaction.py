@@ -97,7 +97,9 @@ class Transaction:
                 return self._go_back(f"interrupted by signal {e.number}")
             except (HostError, Lost) as e:
                 return self._go_back(str(e))
-            return self._verdict(Word.LIVE)
+            back = self.plan.kind == "rollback"
+            to = f"release {self.plan.target}" if self.plan.target else "what stood before release 1"
+            return self._verdict(Word.LIVE, f"rolled back to {to}" if back else "")
         finally:
             renewal.kill(block=False)
 
@@ -126,7 +128,7 @@ class Transaction:
             "swapping: stopping "
             + (", ".join(s.container.name for s in self.plan.stops if s.was_running) or "nothing")
         )
-        steps.launch(self.remote, self.dir, "swap", self.staged.bound.transaction, self.plan.guard)
+        self._launch("swap")
         grace = max((s.grace for s in self.plan.stops), default=0.0)
         status = steps.follow(self.remote, self.dir, "swap", grace + SLACK, self.say)
         self.outcome.stopped = steps.stopped_at(self.remote, self.dir)
@@ -213,9 +215,8 @@ class Transaction:
         if state == "committed":
             return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
         untouched = steps.status_of(self.remote, self.dir, "swap") == 74
-        transaction = self.staged.bound.transaction
         if state != "restored":
-            steps.launch(self.remote, self.dir, "restore", transaction, self.plan.guard)
+            self._launch("restore")
             status = steps.follow(self.remote, self.dir, "restore", 900, self.say)
             state = steps.state_of(self.remote, self.dir, tries)
             if state == "committed":
@@ -252,6 +253,10 @@ class Transaction:
         self.outcome.stopped = self.outcome.stopped or steps.stopped_at(self.remote, self.dir)
         self.outcome.ready = after.uptime
         return self._verdict(Word.RESTORED, reason)
+
+    def _launch(self, step: str) -> None:
+        transaction = self.staged.bound.transaction
+        steps.launch(self.remote, self.dir, step, transaction, self.plan.guard, self.plan.by)
 
     # What goes on beside it.
 

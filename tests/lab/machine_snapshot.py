@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from rollpin.lab import network
+from rollpin.lab import network, state
 from rollpin.lab.machine import run
 
-PLACES = ("/var/lib/rollpin-lab", "/run", "/etc/systemd", "/etc/docker", "/var/lib/machines")
+PLACES = ("/run", "/etc/systemd", "/etc/docker", "/var/lib/machines")
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,32 @@ def take(lab: str) -> Snapshot:
         routes=frozenset(run(["ip", "route", "show", "table", "all"]).stdout.splitlines()),
         files=frozenset(
             str(Path(folder, name))
-            for place in PLACES
+            for place in (*PLACES, str(state.directory(lab)))
             for folder, folders, files in os.walk(place)
             for name in (*folders, *files)
-        ),
+        )
+        | frozenset(str(path) for path in state.STATE.glob(f"{lab}*")),
         groups=frozenset(
             folder for folder, _, _ in os.walk("/sys/fs/cgroup") if f"/rollpin-lab/{lab}" in folder
         ),
         processes=frozenset(_processes(lab)),
     )
+
+
+def left(lab: str, before: Snapshot, after: Snapshot) -> dict[str, set[str]]:
+    """What `after` has and `before` had not, other labs' doings at the same time excepted."""
+    foreign = set()
+    for other in state.all_labs():
+        if other.name != lab:
+            prefix = other.subnet.rsplit(".", 1)[0]
+            foreign |= {other.bridge, f"{network.mark(other.name)}-", f"{prefix}."}
+    found = {}
+    for one in fields(Snapshot):
+        new = getattr(after, one.name) - getattr(before, one.name)
+        ours = {line for line in new if not any(mark in line for mark in foreign)}
+        if ours:
+            found[one.name] = ours
+    return found
 
 
 def _processes(lab: str) -> list[str]:

@@ -23,11 +23,10 @@ def down(name: str, *, purge: bool = False) -> bool:
     there = state.directory(name).exists() or bool(network.links(name))
     if there:
         with state.locked(state.directory(name)):
-            subnet = state.load(name).subnet if state.exists(name) else None
-            sweep(name, subnet)
+            sweep(name)
             _remove_state(name)
     else:
-        sweep(name, None)
+        sweep(name)
     if purge:
         others = [lab.name for lab in state.all_labs()]
         if others:
@@ -39,12 +38,13 @@ def down(name: str, *, purge: bool = False) -> bool:
     return there
 
 
-def sweep(name: str, subnet: str | None) -> None:
+def sweep(name: str) -> None:
     """Everything outside the lab's folder: processes, groups, interfaces, nspawn's own notes.
 
     The supervisors go first, so that no host is booted again; then the bridge; the unreachable
-    route last.
+    route last. What an interrupted removal left of the folder goes also.
     """
+    _remove(_dying(name))
     process.kill_folder(state.directory(name))
     left = cgroups.kill(name)
     if left:
@@ -52,7 +52,7 @@ def sweep(name: str, subnet: str | None) -> None:
     stuck = cgroups.remove(name)
     if stuck:
         raise LabError(f"These control groups would not go: {', '.join(map(str, stuck))}")
-    network.down(name, subnet)
+    network.down(name, [lab.subnet for lab in state.all_labs() if lab.name != name])
     _nspawn_notes(name)
 
 
@@ -92,6 +92,18 @@ def _remove_state(name: str) -> None:
     for mount in sorted(mounts, reverse=True):
         if mount.startswith(f"{folder}/"):
             machine.run(["umount", "--lazy", mount])
+    # in one step, so that a run that ends here leaves no half a lab for the next `up`
+    folder.rename(_dying(name))
+    _remove(_dying(name))
+
+
+def _dying(name: str) -> Path:
+    """A lab's folder on its way out; no lab can have this name."""
+    return state.STATE / f"{name}.dying"
+
+
+def _remove(folder: Path) -> None:
     machine.run(["rm", "-rf", "--one-file-system", str(folder)], timeout=300)
     with suppress(OSError):
+        # goes with the last lab
         state.STATE.rmdir()

@@ -94,12 +94,19 @@ def links(lab: str) -> list[str]:
     )
 
 
-def down(lab: str, subnet: str | None) -> None:
-    """Remove the interfaces, then the unreachable route (in this order, see above)."""
+def down(lab: str, others: Iterable[str]) -> None:
+    """Remove the interfaces, then the unreachable routes (in this order, see above).
+
+    `others` are the subnets of the labs that stay: a lab whose lab.json was lost has a route too.
+    """
     for link in links(lab):
         run(["ip", "link", "del", link], check=False)
     left = links(lab)
     if left:
         raise LabError(f"These interfaces could not be removed: {', '.join(left)}")
-    if subnet:
-        run(["ip", "route", "del", "unreachable", subnet, "metric", LAST_RESORT], check=False)
+    kept = set(others)
+    answer = run(["ip", "-json", "-4", "route", "show", "type", "unreachable"]).stdout
+    for route in json.loads(answer or "[]"):
+        subnet = str(route["dst"])
+        if str(route.get("metric")) == LAST_RESORT and subnet not in kept:
+            run(["ip", "route", "del", "unreachable", subnet, "metric", LAST_RESORT], check=False)

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -124,7 +124,12 @@ def save(lab: Lab) -> None:
 
 def all_labs() -> list[Lab]:
     """Every lab of this machine that has a readable lab.json."""
-    return [load(path.parent.name) for path in sorted(STATE.glob("*/lab.json"))]
+    found = []
+    for path in sorted(STATE.glob("*/lab.json")):
+        # one may go down while we look; one that is going down has a name that no lab can have
+        with suppress(LabError, UsageError):
+            found.append(load(path.parent.name))
+    return found
 
 
 @contextmanager

@@ -93,11 +93,13 @@ def settle(name: str, count: int | None) -> Lab:
             subnet = network.choose([*network.routed(), *others])
             lab = Lab(name, network.bridge_name(name), str(subnet), str(subnet[1]), ())
             # interfaces and processes that a killed run left without its lab.json
-            _sweep(lab)
+            _sweep(name)
         seats = tuple(_seat(lab, number) for number in range(count or 3))
         lab = Lab(lab.name, lab.bridge, lab.subnet, lab.gateway, seats, lab.images)
-        if not lab.key.exists():
-            lab.key.with_suffix(".pub").unlink(missing_ok=True)
+        public = lab.key.with_suffix(".pub")
+        if not (lab.key.exists() and public.exists()):
+            lab.key.unlink(missing_ok=True)
+            public.unlink(missing_ok=True)
             machine.run(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"rollpin lab {name}",
                  "-f", str(lab.key)]
@@ -113,10 +115,10 @@ def _seat(lab: Lab, number: int) -> Seat:
     return Seat(f"lab{number + 1}", address, suite, engine)
 
 
-def _sweep(lab: Lab) -> None:
+def _sweep(name: str) -> None:
     from rollpin.lab import down
 
-    down.sweep(lab.name, None)
+    down.sweep(name)
 
 
 def _base_trees(lab: Lab, steps: Steps) -> None:

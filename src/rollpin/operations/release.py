@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyinfra import logger
-from pyinfra.context import host
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.operation import operation
+from pyinfra.context import host
 
 from rollpin import report, signals
 from rollpin.docker_api import DockerApi, Progress

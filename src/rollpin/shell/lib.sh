@@ -117,8 +117,8 @@ await_gpus() {
 stand_down() {
     rm -f "$WANTS/$BOOT" "/etc/systemd/system/$BOOT"
     if [ "$(sed -n 's/^id=//p' "$RUN/transaction" 2>/dev/null)" = "$TX" ]; then
-        rm -f "$RUN/transaction" "$RUN/lease" "$RUN/holder" "$RUN/stopping"
+        rm -f "$RUN/transaction" "$RUN/lease" "$RUN/stopping"
     fi
-    rm -f "$STATE/.ballast" "$BALLAST"
+    rm -f "$RUN/holder" "$STATE/.ballast" "$BALLAST"
     sync "$STATE" 2>/dev/null || sync
 }

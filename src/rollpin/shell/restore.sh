@@ -8,7 +8,9 @@ LOG=$DIR/logs/restore.log
 finish() { _rc=$?; { echo "$_rc" >"$DIR/logs/.restore.rc" && mv -T "$DIR/logs/.restore.rc" "$DIR/logs/restore.rc"; } 2>/dev/null; }
 trap finish EXIT
 case $MODE in
-person | guard | boot | controller) ;;
+person) WHO=${SUDO_USER:-$(id -un)}@$(uname -n) ;;
+controller) WHO=${2:-$WHO} ;;
+guard | boot) WHO=$MODE@$(uname -n) ;;
 *) echo "usage: sudo sh $DIR/restore.sh"; exit 2 ;;
 esac
 [ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $DIR/restore.sh"; exit 2; }

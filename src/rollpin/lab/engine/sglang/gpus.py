@@ -1,8 +1,8 @@
 """Which GPUs the engine was given, and taking their memory.
 
 Docker's `--gpus` puts NVIDIA_VISIBLE_DEVICES into the container; the lab's CDI file puts
-ROLLPIN_LAB_GPU_<index>. The memory of a GPU is an abstract socket of the (host's) network namespace:
-the kernel frees it with the process, and a second model on the same GPU finds it taken.
+ROLLPIN_LAB_GPU_<index>. The memory of a GPU is an abstract socket of the (host's) network
+namespace: the kernel frees it with the process, and a second model on the GPU finds it taken.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def read(env: Mapping[str, str] = os.environ) -> Knobs:
     return Knobs(
         version=version,
         flashinfer=env.get("ROLLPIN_LAB_FLASHINFER_VERSION", flashinfer),
-        load=seconds("LOAD", 0.8) + (faults.seconds("slow") or 0.0),
+        load=seconds("LOAD", 0.8),
         cold=seconds("COLD", 2.0),
         warmup=seconds("WARMUP", 0.2),
         health=seconds("HEALTH", 1.0),

@@ -113,8 +113,10 @@ def main() -> None:
     order = json.loads(first[0])
     args, settings = order["args"], knobs.read()
     prefix = rank_prefix(args, 0, 0)
+    # kept to the end: with it go the sockets that are the GPUs' memory
+    loading = startup.Startup(args, settings, order["context"], order["architecture"])
     try:
-        loaded = startup.Startup(args, settings, order["context"], order["architecture"]).run()
+        loaded = loading.run()
     except Exception:
         log.line(f"Scheduler hit an exception: {traceback.format_exc()}", prefix)
         os.kill(os.getppid(), signal.SIGQUIT)

@@ -85,7 +85,7 @@ class Startup:
         self.memory = gpus.take(gpus.visible(), len(self.prefixes), fraction)
         child.show_context("sglang::scheduler")
         self._say(f"Load weight begin. avail mem={TOTAL_GB:.2f} GB")
-        time.sleep(self.knobs.load * 0.4)
+        time.sleep(self.knobs.load * 0.4 + (self.knobs.faults.seconds("slow") or 0.0))
         weights.load(self.args["model_path"])
         if "crash-load" in self.knobs.faults:
             raise RuntimeError(

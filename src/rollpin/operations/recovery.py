@@ -1,0 +1,153 @@
+"""The operations that go back: the open transaction, and displaced containers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from pyinfra import logger
+from pyinfra.api.command import FunctionCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from rollpin import remote_steps as steps
+from rollpin import report, signals
+from rollpin.command_line import foreign_target
+from rollpin.docker_api import DockerApi
+from rollpin.errors import Lost, RollpinError
+from rollpin.health import Examiner, StartFailed
+from rollpin.observe import HostState, Release, Unknown
+from rollpin.plan_giveback import GiveBack, plan_giveback
+from rollpin.planning import observe, remote_for, who
+from rollpin.probe import Probe
+from rollpin.remote import Remote
+from rollpin.scripts import release_dir
+from rollpin.verdict import Verdict, Word
+
+signals.install()
+
+
+@operation(is_idempotent=True, _set_in_op=False)
+def restored(service: str | None = None) -> Generator[FunctionCommand, None, None]:
+    """
+    No transaction is open: one that is gets taken back, also from a controller that hangs.
+
+    + service: only this service's; without it whichever is open on the host
+    """
+    state = observe(host)
+    if isinstance(state.releases, Unknown):
+        yield FunctionCommand(_unknown, [service or "restore", state.releases.reason], {})
+        return
+    for release in state.releases:
+        if release.open and service in (None, release.service):
+            yield FunctionCommand(_restore, [release], {})
+
+
+@operation(is_idempotent=True, _set_in_op=False)
+def given_back(containers: Sequence[str] = ()) -> Generator[FunctionCommand, None, None]:
+    """
+    Displaced containers run again as they were, while the service stays; refused without room.
+
+    + containers: their names; without it every displaced container of the host
+    """
+    state = observe(host)
+    plans, general = plan_giveback(state, containers)
+    if general:
+        yield FunctionCommand(_unknown, ["give back", "; ".join(map(str, general))], {})
+        return
+    for plan in plans:
+        yield FunctionCommand(_give_back, [plan, state], {})
+
+
+def _ended(the_host: Any, verdict: Verdict, good: bool) -> bool:
+    report.add(verdict)
+    log = logger.info if good else logger.error
+    log(f"{the_host.print_prefix}{verdict.word.value}{verdict.reason and ': '}{verdict.reason}")
+    return good
+
+
+def _unknown(state: Any, host: Any, service: str, reason: str) -> bool:
+    return _ended(host, Verdict(host.name, service, Word.REFUSED, reason=reason), good=False)
+
+
+def _restore(state: Any, host: Any, release: Release) -> bool:
+    """What it was asked for is success here, so a restored host does not fail."""
+    remote = remote_for(host)
+    directory = release_dir(release.service, release.number)
+    transaction = str(release.record.get("transaction", ""))
+
+    def end(word: Word, reason: str = "") -> bool:
+        note = f"{directory}/NOTE.md"
+        verdict = Verdict(
+            host.name, release.service, word, release.number, note=note, reason=reason
+        )
+        return _ended(host, verdict, good=word is Word.RESTORED)
+
+    try:
+        steps.launch(remote, directory, "restore", transaction, True, who())
+        status = steps.follow(
+            remote, directory, "restore", 1200, lambda t: logger.info(f"{host.print_prefix}{t}")
+        )
+        now = steps.state_of(remote, directory)
+    except Lost as e:
+        return end(Word.IN_DOUBT, f"{e}; the restore goes on there; see {directory}/logs")
+    except RollpinError as e:
+        return end(Word.RESTORE_FAILED, str(e))
+    if now not in ("restored", "rolled-back"):
+        said = steps.tail(remote, directory, "restore")
+        return end(Word.RESTORE_FAILED, f"restore.sh ended with status {status}: {said}")
+    return _judge_restored(host, remote, release, end)
+
+
+def _judge_restored(host: Any, remote: Remote, release: Release, end: Any) -> bool:
+    """Every container that ran before must serve again, as far as it shows an engine."""
+    api, probe = DockerApi(remote), Probe(remote)
+    examiner = Examiner(remote, api, probe)
+    state = observe(host)
+    try:
+        for stop in release.record.get("stops") or ():
+            c = state.container(str(stop["id"]))
+            if not stop["running"]:
+                continue
+            if c is None or c.status != "running":
+                return bool(end(Word.RESTORE_FAILED, f"{stop['name']} does not run"))
+            target = foreign_target(c, None, 0)
+            if target is not None and target.port:
+                probe.prove(target.port)
+                examiner.await_good(target, target.deadline, lambda: None, fresh=False)
+    except (StartFailed, Lost) as e:
+        return bool(end(Word.RESTORE_FAILED, f"the containers are back, but {e}"))
+    finally:
+        api.close()
+    return bool(end(Word.RESTORED))
+
+
+def _give_back(state: Any, host: Any, plan: GiveBack, seen: HostState) -> bool:
+    name = plan.recorded.name
+    if plan.refusals:
+        reason = "; ".join(map(str, plan.refusals))
+        return _ended(host, Verdict(host.name, name, Word.REFUSED, reason=reason), good=False)
+    remote = remote_for(host)
+    api, probe = DockerApi(remote), Probe(remote)
+    try:
+        answer = remote.run(f"exec sh {plan.script}", within=200)
+        if answer.status != 0:
+            word = Word.REFUSED if answer.status == 3 else Word.RESTORE_FAILED
+            reason = answer.output.strip()[-300:]
+            return _ended(host, Verdict(host.name, name, word, reason=reason), good=False)
+        target = foreign_target(plan.container, None, 0) if plan.container else None
+        if target is not None and target.port and plan.recorded.running:
+            probe.prove(target.port)
+            Examiner(remote, api, probe).await_good(
+                target, target.deadline, lambda: None, fresh=False
+            )
+    except StartFailed as e:
+        reason = f"it was given back, but {e}"
+        return _ended(
+            host, Verdict(host.name, name, Word.RESTORE_FAILED, reason=reason), good=False
+        )
+    except Lost as e:
+        return _ended(host, Verdict(host.name, name, Word.IN_DOUBT, reason=str(e)), good=False)
+    finally:
+        api.close()
+    return _ended(host, Verdict(host.name, name, Word.RESTORED), good=True)

@@ -1,0 +1,287 @@
+"""What `rollpin status` says about a host: which release serves, since when, by whom. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rollpin import preflight, releases, scripts
+from rollpin.observe import Container, HostState, Release, Unknown
+
+SHORT = len("sha256:") + 12
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that rollpin has deployed. `release` is 0 when none of its releases serves.
+
+    `container` says what bears it and in what state; `says` explains what is not the rule.
+    """
+
+    name: str
+    release: int
+    digest: str
+    profile: str
+    since: str
+    by: str
+    container: str
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Displaced:
+    """A container that a release stopped, with its restore note and the command that undoes it."""
+
+    name: str
+    id: str
+    state: str
+    by: str
+    note: str
+    give_back: str
+
+
+@dataclass(frozen=True)
+class Open:
+    """A transaction under way. `lease_left` is None when the host knows of no lease (a reboot)."""
+
+    service: str
+    release: int
+    state: str
+    id: str
+    by: str
+    since: str
+    lease_left: float | None
+    go_back: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """One host. `unknown` has the reasons why something could not be told."""
+
+    host: str
+    unknown: tuple[str, ...]
+    services: tuple[Service, ...] = ()
+    displaced: tuple[Displaced, ...] = ()
+    open: tuple[Open, ...] = ()
+    others: tuple[str, ...] = ()  # what else runs on the GPUs
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        return not self.unknown
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def status_of(state: HostState) -> Status:
+    """What the state of a host says to a person."""
+    unknown = _unknown(state)
+    if isinstance(state.releases, Unknown):
+        return Status(state.name, unknown)
+    names = sorted({r.service for r in state.releases})
+    services = tuple(_service(state, name) for name in names)
+    return Status(
+        host=state.name,
+        unknown=unknown,
+        services=services,
+        displaced=_displaced(state),
+        open=_open(state, state.releases),
+        others=_others(state, state.releases),
+        warnings=_warnings(state, names),
+    )
+
+
+def _unknown(state: HostState) -> tuple[str, ...]:
+    seen = (state.releases, state.engine, state.containers, state.transaction)
+    return tuple(dict.fromkeys(s.reason for s in seen if isinstance(s, Unknown)))
+
+
+def _service(state: HostState, name: str) -> Service:
+    release = releases.current(state, name)
+    if release is None:
+        last = releases.of(state, name)[-1]
+        says = f"no release of it serves; the newest, {last.number}, is {last.state}"
+        return Service(name, 0, "", "", "", "", "none", says)
+    record = release.record
+    serves = record.get("serves")
+    says = ""
+    if serves:
+        ident, called = str(serves.get("id") or ""), str(serves.get("name") or name)
+    else:
+        back = next((s for s in record.get("starts") or () if s.get("displaced")), {})
+        ident, called = str(back.get("id") or ""), str(back.get("live") or "?")
+        says = "rolled back to what stood before release 1"
+    return Service(
+        name=name,
+        release=release.number,
+        digest=str((record.get("image") or {}).get("digest") or ""),
+        profile=str(record.get("profile") or ""),
+        since=str(record.get("at") or "?"),
+        by=str(record.get("by") or "?"),
+        container=_container(state, ident, called),
+        says=says,
+    )
+
+
+def _container(state: HostState, ident: str, called: str) -> str:
+    if isinstance(state.containers, Unknown):
+        return f"{called} unknown"
+    found = state.container(ident)
+    if found is None:
+        return f"{called} gone"
+    moved = "" if found.name == called else f" as {found.name}"
+    restarts = f", restarted {found.restart_count} times" if found.restart_count else ""
+    return f"{called} {found.status}{moved}{restarts}"
+
+
+def _displaced(state: HostState) -> tuple[Displaced, ...]:
+    recorded = releases.displaced_now(state)
+    out = []
+    for ident in sorted(state.displaced_notes):
+        one = recorded.get(ident)
+        container = state.container(ident)
+        name = container.name if container else one.name if one else ident[:12]
+        give_back = ""
+        if one:
+            directory = scripts.release_dir(one.service, one.release)
+            give_back = shlex.join(
+                ("sudo", "sh", f"{directory}/{scripts.giveback_name(ident)}")
+            )
+        out.append(
+            Displaced(
+                name=name,
+                id=ident,
+                state=_state(state, container),
+                by=f"{one.service} release {one.release}" if one else "a release that is open",
+                note=f"{scripts.STATE_DIR}/displaced/{ident}.md",
+                give_back=give_back,
+            )
+        )
+    return tuple(sorted(out, key=lambda d: (d.name, d.id)))
+
+
+def _state(state: HostState, container: Container | None) -> str:
+    if isinstance(state.containers, Unknown):
+        return "unknown"
+    return container.status if container else "gone"
+
+
+def _open(state: HostState, known: Iterable[Release]) -> tuple[Open, ...]:
+    out = []
+    for release in known:
+        if not release.open:
+            continue
+        record, running = release.record, state.transaction
+        ours = (
+            running
+            if running
+            and not isinstance(running, Unknown)
+            and (running.service, running.release) == (release.service, release.number)
+            else None
+        )
+        out.append(
+            Open(
+                service=release.service,
+                release=release.number,
+                state=release.state,
+                id=ours.id if ours else str(record.get("transaction") or "?"),
+                by=ours.by if ours else str(record.get("by") or "?"),
+                since=ours.since if ours else str(record.get("at") or "?"),
+                lease_left=ours.lease_left if ours else None,
+                go_back=f"sudo sh {scripts.STATE_DIR}/RESTORE-{release.service}",
+            )
+        )
+    return tuple(out)
+
+
+def _others(state: HostState, known: Iterable[Release]) -> tuple[str, ...]:
+    """Running containers with GPUs that are no service's: production of before, or a stranger."""
+    if isinstance(state.containers, Unknown):
+        return ()
+    ours = {releases.serving_id(r) for r in known}
+    mine = {c.id for c in state.containers if "rollpin.service" in c.labels}
+    return tuple(
+        f"{c.name} {c.status}"
+        for c in sorted(state.containers, key=lambda c: c.name)
+        if c.alive and c.gpus and c.id not in ours | mine
+    )
+
+
+def _warnings(state: HostState, names: Iterable[str]) -> tuple[str, ...]:
+    policies = []
+    for name in names:
+        container = state.container(releases.serving_id(releases.current(state, name)) or "?")
+        if container:
+            policies.append(container.policy)
+    out = [w for policy in policies for w in preflight.engine_warnings(state.engine, policy)]
+    return tuple(dict.fromkeys(out))
+
+
+# How it is said.
+
+COLUMNS = ("host", "service", "release", "digest", "profile", "since", "by", "container")
+
+
+def rows(status: Status) -> list[tuple[str, ...]]:
+    """One row of COLUMNS a service; one that says why when there is none."""
+    if not status.services:
+        what = "unknown" if status.unknown else "none"
+        return [(status.host, what, *("",) * 6)]
+    return [
+        (
+            status.host,
+            s.name,
+            str(s.release or "none"),
+            s.digest[:SHORT],
+            s.profile,
+            s.since,
+            s.by,
+            s.container,
+        )
+        for s in status.services
+    ]
+
+
+def details(status: Status) -> list[str]:
+    """What does not fit into a row: unknowns, open transactions, displaced containers."""
+    out = [f"unknown: {reason}" for reason in status.unknown]
+    out += [f"{s.name}: {s.says}" for s in status.services if s.says]
+    for o in status.open:
+        out.append(
+            f"open: {o.service} release {o.release} is {o.state}, by {o.by} since {o.since},"
+            f" transaction {o.id}; {_lease(o)}"
+        )
+        out.append(f"  to end it by going back: {o.go_back}")
+    for d in status.displaced:
+        out.append(f"displaced: {d.name} ({d.state}) by {d.by}, note {d.note}")
+        if d.give_back:
+            out.append(f"  to give it back: {d.give_back}")
+    out += [f"also on the GPUs: {other}" for other in status.others]
+    out += [f"warning: {warning}" for warning in status.warnings]
+    return out
+
+
+def lines(status: Status) -> list[str]:
+    """Plain lines, for a pipe or a log: each begins with the host's name."""
+    out = []
+    if not status.services:
+        out.append(f"{status.host}: {'unknown' if status.unknown else 'no release of rollpin'}")
+    for s in status.services:
+        if not s.release:
+            out.append(f"{status.host}: {s.name} none")
+            continue
+        parts = [f"{s.name} release {s.release}", s.digest[:SHORT], s.profile]
+        parts += [f"since {s.since} by {s.by}", f"container {s.container}"]
+        out.append(f"{status.host}: {', '.join(p for p in parts if p)}")
+    return out + [f"{status.host}:   {detail}" for detail in details(status)]
+
+
+def _lease(one: Open) -> str:
+    if one.lease_left is None:
+        return "no lease is known here (the host was rebooted?): the boot guard ends it"
+    if one.lease_left <= 0:
+        return f"its lease ended {-one.lease_left:.0f} s ago: the guard is taking it back"
+    return f"lease {one.lease_left:.0f} s: without renewal the guard takes it back then"
