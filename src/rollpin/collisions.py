@@ -48,11 +48,15 @@ def gpu_indexes(asked: Iterable[str], gpus: Collection[Gpu]) -> frozenset[str]:
 
 
 def overlap(one: Iterable[str], other: Iterable[str], gpus: Collection[Gpu]) -> bool:
-    """Do two requests for GPUs meet? `all` meets every request that is not empty."""
-    a, b = gpu_indexes(one, gpus), gpu_indexes(other, gpus)
-    if not a or not b:
+    """May two requests for GPUs meet? `all` meets every request that is not empty."""
+    one, other = set(one), set(other)
+    if not one or not other:
         return False
-    return bool(a & b) or "all" in a or "all" in b
+    if "all" in one or "all" in other:
+        return True
+    a, b = gpu_indexes(one, gpus), gpu_indexes(other, gpus)
+    # A name that is no GPU of this host (a MIG device, a spelling not known) may be any of them.
+    return bool(a & b) or any(not name.isdigit() for name in a | b)
 
 
 def told_port(container: Container) -> int | None:
@@ -119,6 +123,9 @@ def _port_holders(
     if isinstance(state.listeners, Unknown):
         return [_unknown("who listens on which port", state.listeners)]
     out = []
+    published = not isinstance(state.containers, Unknown) and any(
+        c.alive and port in c.ports for c in state.containers
+    )
     for listener in state.listeners:
         if listener.port != port:
             continue
@@ -128,7 +135,7 @@ def _port_holders(
             why = reasons[listener.container]
             if not any(f"port {port}" in w for w in why):
                 why.append(f"listens on port {port}")
-        elif any(f"publishes port {port}" in w for why in reasons.values() for w in why):
+        elif published and listener.command == "docker-proxy":
             continue  # docker-proxy, or nobody, holds a published port
         else:
             who = (

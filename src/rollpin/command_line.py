@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Sequence
+
 from rollpin import engine_flags
 from rollpin.observe import Container
 from rollpin.plan import Pin, Target
 from rollpin.profile import Profile
 
 LABEL = "rollpin"
+
+# --api-key, --ssl-keyfile-password, HF_TOKEN; not --tokenizer-path, --max-new-tokens, --ssl-keyfile
+_VALUED = r"(?:[\w-]*[-_])?(?:(?:api)?keys?|token|secret|password)(?:[-_]\w)?"
+_FLAG = re.compile(f"--{_VALUED}", re.IGNORECASE)
+_INSIDE = re.compile(
+    rf"""(--{_VALUED}(?:=|\s+)|\b{_VALUED}=)('[^']*'|"[^"]*"|\S+)""", re.IGNORECASE
+)
 
 
 def create(profile: Profile, pin: Pin, name: str, number: int, fingerprint: str) -> tuple[str, ...]:
@@ -93,3 +104,20 @@ def foreign_target(container: Container, like: Target | None, port: int) -> Targ
         deadline=like.deadline if like else 2700.0,
         settle=0.0,
     )
+
+
+def secret_free(argv: Sequence[str]) -> str:
+    """A command line for people, with the values of keys and tokens left out."""
+    out: list[str] = []
+    hide = False
+    for word in argv:
+        if word.startswith("--"):
+            flag, equals, _ = word.partition("=")
+            secret = bool(_FLAG.fullmatch(flag))
+            hide = secret and not equals
+            out.append(f"{flag}=***" if secret and equals else word)
+        elif hide:
+            out.append("***")  # vLLM takes several keys after one flag
+        else:
+            out.append(_INSIDE.sub(r"\1***", word))
+    return shlex.join(out)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import gevent
 
@@ -18,7 +20,7 @@ from rollpin.engines.base import BAD_LINES, Engine, chat_request, judge_generati
 from rollpin.errors import HostError, Lost
 from rollpin.plan import Target
 from rollpin.probe import NoAnswer, NotListening, Probe
-from rollpin.remote import Remote, at_most
+from rollpin.remote import Remote, at_most, patiently
 
 GENERATION_DEADLINE = 120.0
 
@@ -64,13 +66,23 @@ class Health:
 class Examiner:
     """Examines services of one host."""
 
-    def __init__(self, remote: Remote, api: DockerApi, probe: Probe) -> None:
+    def __init__(
+        self, remote: Remote, api: DockerApi, probe: Probe, patience: float = 30.0
+    ) -> None:
+        """`patience`: for how many seconds a lost connection is taken up again."""
         self.remote = remote
         self.api = api
         self.probe = probe
+        self.patience = patience
 
     def examine(self, target: Target) -> Health:
         """All checks once. Raises Lost when the host does not answer."""
+        return patiently(self.patience, lambda: self._examine(target))
+
+    def _inspect(self, ident: str) -> dict[str, Any] | None:
+        return patiently(self.patience, lambda: self.api.inspect_container(ident))
+
+    def _examine(self, target: Target) -> Health:
         found = self.api.inspect_container(target.container)
         if found is None:
             return Health("", 0, "", 0, (Check("container", False, "it is gone"),))
@@ -104,14 +116,14 @@ class Examiner:
         with at_most(within):
             while True:
                 still_ours()
-                found = self.api.inspect_container(target.container)
+                found = self._inspect(target.container)
                 if found is None:
                     raise StartFailed("the container is gone")
                 if found["State"]["Status"] != "running":
                     raise StartFailed(self._ended(target, found))
                 if engine is None:
                     return self.examine(target)
-                ready = self._ready(engine, target)
+                ready = patiently(self.patience, partial(self._ready, engine, target))
                 waited_for = ready.detail or waited_for
                 if ready.ok:
                     health = self.examine(target)
@@ -142,13 +154,13 @@ class Examiner:
         """Names of displaced containers (id, name) that run again."""
         up = []
         for ident, name in containers:
-            found = self.api.inspect_container(ident)
+            found = self._inspect(ident)
             if found is not None and found["State"]["Status"] in ("running", "restarting"):
                 up.append(name)
         return up
 
     def _same(self, target: Target, first: Health) -> None:
-        found = self.api.inspect_container(target.container)
+        found = self._inspect(target.container)
         if found is None or found["State"]["Status"] != "running":
             raise StartFailed(
                 self._ended(target, found) if found else "the container went away while settling"
@@ -157,7 +169,7 @@ class Examiner:
         if now != (first.pid, first.started_at, first.restart_count):
             raise StartFailed("it was restarted while settling")
 
-    def _ended(self, target: Target, found: dict[str, object]) -> str:
+    def _ended(self, target: Target, found: dict[str, Any]) -> str:
         state = found["State"]
         assert isinstance(state, dict)
         text = f"the container is {state['Status']}, exit status {state.get('ExitCode')}"
@@ -177,11 +189,11 @@ class Examiner:
         except HostError:
             return True  # a log driver that cannot be read back says nothing against it
 
-    def _owner(self, target: Target, found: dict[str, object]) -> Check:
+    def _owner(self, target: Target, found: dict[str, Any]) -> Check:
         """The port belongs to this container's own process, or to its published port."""
         name = "port owner"
         if target.network != "host":
-            bound = str((found.get("HostConfig") or {}).get("PortBindings"))  # type: ignore[attr-defined]
+            bound = str((found.get("HostConfig") or {}).get("PortBindings"))
             ok = f"'{target.port}'" in bound
             return Check(name, ok, "" if ok else f"port {target.port} is not published")
         answer = self.remote.run(_OWNER, (str(target.port),))
@@ -260,7 +272,7 @@ def cause(lines: Sequence[str]) -> str:
     return last[0].strip()[:200] if last else ""
 
 
-def _container_check(state: dict[str, object]) -> Check:
+def _container_check(state: dict[str, Any]) -> Check:
     ok = state["Status"] == "running"
     return Check("container", ok, "" if ok else f"it is {state['Status']}")
 

@@ -5,10 +5,9 @@ Pure, and free of secrets: environments of containers are never in it.
 
 from __future__ import annotations
 
-import shlex
-
 from rollpin import scripts
 from rollpin.collisions import told_port
+from rollpin.command_line import secret_free
 from rollpin.plan import Plan, Stop
 from rollpin.scripts import STATE_DIR, Bound, release_dir
 
@@ -35,7 +34,7 @@ To take {plan.service} away and put everything back that release {plan.number} s
 - container: {c.name}, id {c.id}
 - image: {c.image}
 - image id: {c.image_id}
-- command: {_secret_free(c.argv)}
+- command: {secret_free(c.argv)}
 - ports: {", ".join(map(str, ports)) or "none"}
 - GPUs: {",".join(c.gpus) or "none"}
 - restart policy: {stop.policy} (it is `no` while the container is displaced)
@@ -71,25 +70,3 @@ What it does, in order:
 Logs are in {release_dir(plan.service, plan.number)}/logs, the story is in
 {STATE_DIR}/{plan.service}/journal.jsonl.
 """
-
-
-def _secret_free(argv: tuple[str, ...]) -> str:
-    """The command line with the values of keys and tokens left out."""
-    out: list[str] = []
-    hide = False
-    for word in argv:
-        if hide:
-            out.append("***")
-            hide = False
-            continue
-        flag, equals, _ = word.partition("=")
-        secret = flag.startswith("--") and any(
-            w in flag for w in ("key", "token", "secret", "password")
-        )
-        secret = secret and not any(w in flag for w in ("tokenizer", "tokens", "max-", "keyfile"))
-        if secret and equals:
-            word = f"{flag}=***"
-        elif secret:
-            hide = True
-        out.append(word)
-    return shlex.join(out)

@@ -126,6 +126,7 @@ class Release:
     service: str
     number: int
     state: str
+    age: int = field(default=0, compare=False)  # seconds since its directory changed
     record: Mapping[str, Any] = field(compare=False, repr=False, default_factory=dict)
 
     @property
@@ -191,8 +192,8 @@ def sections(lines: Iterable[str]) -> dict[str, tuple[int, list[str]]]:
         if line.startswith(SECTION + " begin "):
             name, body = line.split(" ", 2)[2].strip(), []
         elif line.startswith(SECTION + " end "):
-            _, _, end, status = line.split(" ", 3)
-            if end == name:
+            _, _, end, status = f"{line} - -".split(" ")[:4]
+            if name and end == name and status.isascii() and status.isdigit():
                 out[name] = (int(status), body)
             name, body = "", []
         elif name:
@@ -232,14 +233,13 @@ def parse_host_state(lines: Iterable[str], name: str = "") -> HostState:
     transaction = get("transaction", lambda b: _transaction(b, uptime))
     releases = get("releases", _releases)
     numbers = get("numbers", lambda b: tuple(sorted({int(x) for x in b if x.strip()})))
-    disks: dict[str, Disk | Unknown] = {}
-    for line in found.get("disks", (0, []))[1]:
-        path, disk = _disk(line)
-        disks[path] = disk
-    logs: dict[str, float | Unknown | None] = {}
-    for line in found.get("logs", (0, []))[1]:
-        ident, _, when = line.partition(" ")
-        logs[ident] = _log_time(when)
+    notes = get("displaced", frozenset)
+    for seen in (numbers, notes):
+        if isinstance(seen, Unknown):
+            releases = seen  # the history of the host is known whole, or it is unknown
+    # What is missing in these two is unknown to whoever asks for it.
+    disks = get("disks", lambda b: dict(_disk(x) for x in b))
+    logs = get("logs", lambda b: dict(_log(x) for x in b))
     return HostState(
         name=name or hostname,
         now=now,
@@ -247,20 +247,20 @@ def parse_host_state(lines: Iterable[str], name: str = "") -> HostState:
         boot_id=boot_id,
         engine=get("engine", _engine),
         containers=get(
-            "containers", lambda b: tuple(container(json.loads(x)) for x in b if x[:1] == "{")
+            "containers", lambda b: tuple(container(json.loads(x)) for x in b if x.startswith("{"))
         ),
         image=image,
         gpus=get("gpus", lambda b: tuple(_gpu(x) for x in b)),
         gpu_apps=get("gpu_apps", lambda b: tuple(_gpu_app(x) for x in b)),
         listeners=get("listeners", lambda b: tuple(_listener(x) for x in b)),
-        disks=disks,
-        last_log=logs,
+        disks={} if isinstance(disks, Unknown) else disks,
+        last_log={} if isinstance(logs, Unknown) else logs,
         releases=releases,
         transaction=transaction,
         systemd=systemd,
         privileged=privileged,
         missing_tools=missing,
-        displaced_notes=frozenset(found.get("displaced", (0, []))[1]),
+        displaced_notes=frozenset() if isinstance(notes, Unknown) else notes,
         numbers_used=() if isinstance(numbers, Unknown) else numbers,
     )
 
@@ -305,10 +305,6 @@ def _engine(b: list[str]) -> Engine:
         live_restore=bool(v.get("LiveRestoreEnabled")),
         mirrors=tuple(mirrors),
     )
-
-
-def _containers(b: list[str]) -> tuple[Container, ...]:
-    return tuple(container(json.loads(x)) for x in b if x.startswith("{"))
 
 
 def container(v: Mapping[str, Any]) -> Container:
@@ -409,20 +405,21 @@ def _disk(line: str) -> tuple[str, Disk | Unknown]:
     return path, Disk(path, int(v["free"]), str(v["options"]), v["exists"] == "yes")
 
 
-def _log_time(text: str) -> float | Unknown | None:
-    if text == "none":
-        return None
+def _log(line: str) -> tuple[str, float | Unknown | None]:
+    ident, _, when = line.partition(" ")
+    if when == "none":
+        return ident, None
     try:
-        return float(text)
+        return ident, float(when)
     except ValueError:
-        return Unknown(f"last log line not read: {text}")
+        return ident, Unknown(f"last log line not read: {when}")
 
 
 def _releases(b: list[str]) -> tuple[Release, ...]:
     out = []
     for line in b:
-        service, number, state, record = line.split(" ", 3)
-        out.append(Release(service, int(number), state, json.loads(record)))
+        service, number, state, age, record = line.split(" ", 4)
+        out.append(Release(service, int(number), state, int(age), json.loads(record)))
     return tuple(sorted(out, key=lambda r: (r.service, r.number)))
 
 

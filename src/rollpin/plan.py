@@ -120,7 +120,7 @@ class Plan:
     stops: tuple[Stop, ...] = ()
     starts: tuple[Start, ...] = ()
     cache_dirs: tuple[tuple[str, str], ...] = ()  # host path, container path
-    stale: tuple[str, ...] = ()  # ids of containers staged by a run that died
+    stale: tuple[int, ...] = ()  # releases staged by a run that died
     gpu_holders: tuple[str, ...] = ()  # ids that hold GPUs now, sorted
     target_health: Target | None = None
     baseline: Target | None = None

@@ -12,12 +12,13 @@ from datetime import UTC, datetime
 from rollpin import collisions, command_line, durations, preflight, releases
 from rollpin.collisions import Collision, Refusal
 from rollpin.fingerprint import fingerprint
-from rollpin.observe import Container, Disk, HostState, Release, Unknown
+from rollpin.observe import Container, Disk, HostState, Image, Release, Unknown
 from rollpin.plan import Pin, Plan, Start, Stop, Target
 from rollpin.profile import Profile
 from rollpin.profile_values import Displace
 
 GIB = 1024**3
+STALE_AFTER = 900  # seconds; no stage between two steps takes longer without a trace
 
 
 def pinned(profile: Profile, pin: Pin) -> Profile:
@@ -103,7 +104,7 @@ def plan_release(
         )
         for variable in missing_secrets
     ]
-    stale, taken = _staged_leftovers(state, service, name, staged)
+    stale, taken = _staged_leftovers(state, service, name, staged, number)
     refusals += taken
     same = (
         live is not None
@@ -130,7 +131,7 @@ def plan_release(
         gpu_holders=gpu_holders(state),
         target_health=wanted,
         baseline=_baseline(stops, wanted, serving),
-        image_present=state.image is not None and not isinstance(state.image, Unknown),
+        image_present=isinstance(state.image, Image),
         gpus=gpus,
         free_needed=_free_needed(state),
         refusals=tuple(refusals),
@@ -297,7 +298,7 @@ def _host_facts(profile: Profile, gpus: Sequence[str], state: HostState) -> list
             )
     needed = _free_needed(state)
     root = None if isinstance(state.engine, Unknown) else state.disks.get(state.engine.root)
-    if not state.image and isinstance(root, Disk) and root.free < needed:
+    if not isinstance(state.image, Image) and isinstance(root, Disk) and root.free < needed:
         out.append(
             Refusal(
                 f"{root.path} has {root.free / GIB:.1f} GiB free, the image may need"
@@ -326,28 +327,26 @@ def model_on_host(profile: Profile) -> str:
 
 
 def _staged_leftovers(
-    state: HostState, service: str, name: str, staged: str
-) -> tuple[tuple[str, ...], list[Refusal]]:
-    """Containers that a run created and never armed: ours to remove. Another's is refused."""
-    if isinstance(state.containers, Unknown) or isinstance(state.releases, Unknown):
-        return (), []
-    unarmed = {r.number for r in releases.of(state, service) if r.state == "staged"}
-    stale, refusals = [], []
-    for c in state.containers:
-        if c.id == staged:
-            continue
-        ours = c.labels.get("rollpin.service") == service and c.status == "created"
-        if ours and c.labels.get("rollpin.release") in {str(n) for n in unarmed}:
-            stale.append(c.id)
-        elif c.name == name:
-            refusals.append(
-                Refusal(
-                    f"a container is already called {name} ({c.id[:12]}, {c.image})",
-                    "the release needs the name",
-                    f"Rename or remove it: docker rename {name} {name}.old",
-                )
-            )
-    return tuple(stale), refusals
+    state: HostState, service: str, name: str, staged: str, number: int
+) -> tuple[tuple[int, ...], list[Refusal]]:
+    """Releases that a run staged long ago and never armed: ours to remove. A younger one may be
+    another controller's work of this moment. A foreign container with our name is refused.
+    """
+    stale = tuple(
+        r.number
+        for r in releases.of(state, service)
+        if r.state == "staged" and r.age > STALE_AFTER and r.number != number
+    )
+    taken = state.container(name)
+    if taken is None or taken.id == staged:
+        return stale, []
+    return stale, [
+        Refusal(
+            f"a container is already called {name} ({taken.id[:12]}, {taken.image})",
+            "the release needs the name",
+            f"Rename or remove it: docker rename {name} {name}.old",
+        )
+    ]
 
 
 def _baseline(stops: Sequence[Stop], like: Target, serving: Release | None) -> Target | None:

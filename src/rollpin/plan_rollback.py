@@ -61,6 +61,15 @@ def plan_rollback(
             )
         )
         return dataclasses.replace(base, refusals=tuple(refusals))
+    if target and releases.serving_id(known[target]) == releases.serving_id(serving):
+        refusals.append(
+            Refusal(
+                f"the container of release {target} of {service} serves already",
+                f"release {serving.number} went back to it",
+                "Name another release with --data to=N, or 0 for what stood before release 1.",
+            )
+        )
+        return dataclasses.replace(base, refusals=tuple(refusals))
     starts, health, more = _starts(state, service, known, serving, target)
     refusals += more
     stops = _stop(live, serving)

@@ -10,19 +10,22 @@ from __future__ import annotations
 import logging
 import shlex
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import gevent
 import paramiko
 from gevent.lock import RLock
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from rollpin.errors import HostError, Lost
 
 # It logs every refused channel as an error; here a refused port is an answer.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+T = TypeVar("T")
 
 CONNECT_DEADLINE = 20.0
 STEP_DEADLINE = 60.0
@@ -158,9 +161,16 @@ class Remote:
         """`run`, again and again over lost connections for `tries` seconds. For what may be
         run twice. Raises Lost when the time is up.
         """
-        with deadline(tries, f"{self.name}: still unreachable"):
-            while True:
-                try:
-                    return self.run(script, args, within)
-                except Lost:
-                    gevent.sleep(0.5)
+        return patiently(tries, lambda: self.run(script, args, within))
+
+
+def patiently(tries: float, step: Callable[[], T]) -> T:
+    """`step`, again after every Lost, for `tries` seconds; then the last Lost."""
+    again: Retrying = Retrying(
+        retry=retry_if_exception_type(Lost),
+        stop=stop_after_delay(tries),
+        wait=wait_fixed(0.5),
+        sleep=gevent.sleep,
+        reraise=True,
+    )
+    return again(step)

@@ -7,6 +7,7 @@ plan on the screen, the scripts, the journal and the note all say these words.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 
 from rollpin.collisions import told_port
+from rollpin.command_line import secret_free
 from rollpin.observe import Container
 from rollpin.plan import Plan, Start, Stop
 
@@ -199,7 +201,7 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
     for stop in plan.stops:
         c = stop.container
         ident, name = shlex.quote(c.id), shlex.quote(c.name)
-        words = shlex.quote(f"{c.image} {shlex.join(c.argv)}")
+        words = shlex.quote(f"{c.image} {secret_free(c.argv)}")
         back.append(
             f"back {ident} {name} {'yes' if stop.was_running else 'no'}"
             f" {shlex.quote(stop.policy)} {words}"
@@ -274,19 +276,21 @@ def render_stage(plan: Plan, bound: Bound, image_user: str, secret_env: str) -> 
             f'    mkdir -p {path} && chown "$_user" {path} || fail 71 {failed}',
             "fi",
         ]
-    stale = [
-        f"[ \"$(field {shlex.quote(i)} '{{{{.State.Status}}}}')\" != created ] ||"
-        f" run docker rm {shlex.quote(i)}"
-        for i in plan.stale
-    ]
-    blocks = {"STALE": stale, "CACHES": caches}
+    stale = [f"clear_stale {shlex.quote(str(number))}" for number in plan.stale]
+    blocks = {
+        "STALE": stale,
+        "CACHES": caches,
+        "PROBE": _probe(plan, reference, bound.transaction),
+        "CREATE": [
+            f'_id=$(timeout -k 5 120 {shlex.join(plan.create)} 2>"$DIR/logs/create.err") ||'
+        ],
+    }
     extra = {
         "SECRET_ENV": secret_env,
         "REFERENCE": reference,
         "IMAGE_USER": own_user,
     }
-    text = _script("stage.sh", plan, bound, {**blocks, "PROBE": _probe(plan, reference)}, extra)
-    return text.replace("#CREATE#", shlex.join(plan.create))
+    return _script("stage.sh", plan, bound, blocks, extra)
 
 
 # With the real mounts, as the image's own user: written, executed, removed.
@@ -296,16 +300,25 @@ _PROBE = (
 )
 
 
-def _probe(plan: Plan, reference: str) -> list[str]:
+def _probe(plan: Plan, reference: str, transaction: str) -> list[str]:
     """A throw-away container that tries the cache dirs; none when there are none."""
     if not plan.cache_dirs:
         return []
-    command = ["docker", "run", "--rm", "--network", "none", "--label", "rollpin.probe=1"]
+    command = [
+        "docker",
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--label",
+        f"rollpin.probe={transaction}",
+    ]
     for host, inside in plan.cache_dirs:
         command += ["--volume", f"{host}:{inside}"]
     command += ["--entrypoint", "sh", reference, "-c", _PROBE, "sh"]
     command += [inside for _, inside in plan.cache_dirs]
     return [
+        "# shellcheck disable=SC2016 # expanded in the container",
         f"_said=$(timeout -k 5 120 {shlex.join(command)} 2>&1) ||",
         '    fail 71 "the container cannot write and execute in a cache dir: $_said"',
     ]
@@ -349,12 +362,24 @@ def _script(
         "WORDS": words,
         **(extra or {}),
     }
-    body = _text(name)
-    for block, lines in blocks.items():
-        body = body.replace(f"#{block}#\n", "".join(f"{line}\n" for line in lines))
+    body = _filled(_text(name), blocks)
     head = "".join(f"{key}={shlex.quote(value)}\n" for key, value in values.items())
     title = f"# rollpin: {name} of {plan.service} release {plan.number} ({plan.kind})"
-    return f"#!/bin/sh\n{title}\nset -u\n{head}\n{_text('lib.sh')}\n{body}"
+    return f"#!/bin/sh\n{title}\n{_LINT}\nset -u\n{head}\n{_text('lib.sh')}\n{body}"
+
+
+# For whoever lints a script: head and lib are shared, no script uses all of them; and
+# `A && B || fail` is meant to fail for either.
+_LINT = "# shellcheck disable=SC2034,SC2329,SC2015"
+
+
+def _filled(text: str, blocks: Mapping[str, Sequence[str]]) -> str:
+    """Every `#NAME#` at once: a value that looks like one is not filled in again."""
+
+    def lines(found: re.Match[str]) -> str:
+        return "".join(f"{line}\n" for line in blocks[found[1]])
+
+    return re.sub(rf"^#({'|'.join(blocks)})#\n", lines, text, flags=re.M) if blocks else text
 
 
 @cache

@@ -32,6 +32,7 @@ class _Switchboard:
         self.installed = False
         self.received = 0
         self.forward: set[Any] = set()
+        self.staged = 0  # releases that wait for their transaction
         self.open: dict[Any, str] = {}  # greenlet -> how to follow it when it is left alone
 
     def install(self) -> None:
@@ -43,7 +44,7 @@ class _Switchboard:
 
     def _handle(self, number: int, _frame: object) -> None:
         name = signal.Signals(number).name
-        if not self.open and not self.forward:
+        if not self.open and not self.forward and not self.staged:
             print(f"\nrollpin: {name}: nothing was stopped", file=sys.stderr, flush=True)
             os._exit(128 + number)
         if self.received:
@@ -70,6 +71,11 @@ def install() -> None:
 def received() -> int:
     """The signal that was received, or 0."""
     return _BOARD.received
+
+
+def staged(change: int) -> None:
+    """So many more releases wait staged: a signal between two operations takes them back."""
+    _BOARD.staged += change
 
 
 @contextmanager

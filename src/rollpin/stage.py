@@ -69,9 +69,16 @@ def stage(
         raise
 
 
-def unstage(staged: Staged, remote: Remote, why: str) -> None:
-    """Takes a staged release back that will not be armed. The image stays for the next try."""
-    remote.persist(scripts.render_unstage(staged.plan, staged.bound, False, why), tries=60)
+def unstage(staged: Staged, remote: Remote, why: str) -> bool:
+    """Takes a staged release back that will not be armed. The image stays for the next try.
+
+    False when it is armed after all: then only restore.sh takes it back. Raises HostError, Lost.
+    """
+    script = scripts.render_unstage(staged.plan, staged.bound, False, why)
+    answer = remote.persist(script, within=90, tries=120)
+    if answer.status not in (0, 5):
+        raise HostError(f"what was staged could not be removed: {answer.output.strip()[-200:]}")
+    return answer.status == 0
 
 
 def _image(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -87,7 +86,7 @@ def status_of(state: HostState) -> Status:
         host=state.name,
         unknown=unknown,
         services=services,
-        displaced=_displaced(state),
+        displaced=_displaced(state, state.releases),
         open=_open(state, state.releases),
         others=_others(state, state.releases),
         warnings=_warnings(state, names),
@@ -137,25 +136,32 @@ def _container(state: HostState, ident: str, called: str) -> str:
     return f"{called} {found.status}{moved}{restarts}"
 
 
-def _displaced(state: HostState) -> tuple[Displaced, ...]:
+def _displaced(state: HostState, known: Iterable[Release]) -> tuple[Displaced, ...]:
     recorded = releases.displaced_now(state)
+    opened = {
+        str(stop["id"]): (release, str(stop["name"]))
+        for release in known
+        if release.open
+        for stop in release.record.get("stops") or ()
+    }
     out = []
     for ident in sorted(state.displaced_notes):
-        one = recorded.get(ident)
         container = state.container(ident)
-        name = container.name if container else one.name if one else ident[:12]
-        give_back = ""
-        if one:
-            directory = scripts.release_dir(one.service, one.release)
-            give_back = shlex.join(
-                ("sudo", "sh", f"{directory}/{scripts.giveback_name(ident)}")
-            )
+        name, by, give_back = ident[:12], "a release that is not on record", ""
+        if ident in opened:
+            release, name = opened[ident]
+            by = f"{release.service} release {release.number}, which is open"
+        elif ident in recorded:
+            one = recorded[ident]
+            name, by = one.name, f"{one.service} release {one.release}"
+            script = f"{scripts.release_dir(one.service, one.release)}/"
+            give_back = f"sudo sh {script}{scripts.giveback_name(ident)}"
         out.append(
             Displaced(
-                name=name,
+                name=container.name if container else name,
                 id=ident,
                 state=_state(state, container),
-                by=f"{one.service} release {one.release}" if one else "a release that is open",
+                by=by,
                 note=f"{scripts.STATE_DIR}/displaced/{ident}.md",
                 give_back=give_back,
             )
@@ -191,7 +197,7 @@ def _open(state: HostState, known: Iterable[Release]) -> tuple[Open, ...]:
                 by=ours.by if ours else str(record.get("by") or "?"),
                 since=ours.since if ours else str(record.get("at") or "?"),
                 lease_left=ours.lease_left if ours else None,
-                go_back=f"sudo sh {scripts.STATE_DIR}/RESTORE-{release.service}",
+                go_back=f"sudo sh {scripts.release_dir(release.service, release.number)}/restore.sh",
             )
         )
     return tuple(out)
@@ -216,7 +222,7 @@ def _warnings(state: HostState, names: Iterable[str]) -> tuple[str, ...]:
         container = state.container(releases.serving_id(releases.current(state, name)) or "?")
         if container:
             policies.append(container.policy)
-    out = [w for policy in policies for w in preflight.engine_warnings(state.engine, policy)]
+    out = [w for policy in policies for w in preflight.warnings(state.engine, policy)]
     return tuple(dict.fromkeys(out))
 
 
@@ -280,8 +286,12 @@ def lines(status: Status) -> list[str]:
 
 
 def _lease(one: Open) -> str:
+    if one.state == "rolling-back":
+        return "a rollback by hand that has not ended"
     if one.lease_left is None:
-        return "no lease is known here (the host was rebooted?): the boot guard ends it"
+        return (
+            "no lease is known (the host was rebooted?): the boot guard ends it, unless GUARD=off"
+        )
     if one.lease_left <= 0:
-        return f"its lease ended {-one.lease_left:.0f} s ago: the guard is taking it back"
-    return f"lease {one.lease_left:.0f} s: without renewal the guard takes it back then"
+        return f"its lease ended {-one.lease_left:.0f} s ago: the guard ends it, unless GUARD=off"
+    return f"lease {one.lease_left:.0f} s: the guard goes back then, unless it is renewed"

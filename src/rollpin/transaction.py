@@ -64,7 +64,7 @@ class Transaction:
         self.probe = probe
         self.say = say
         self.dir = release_dir(self.plan.service, self.plan.number)
-        self.examiner = Examiner(remote, api, probe)
+        self.examiner = Examiner(remote, api, probe, patience=max(self.plan.lease, 15.0))
         self.baseline: Health | None = None
         self.arming = False
         self.outcome = Outcome(warnings=self.plan.warnings)
@@ -98,7 +98,9 @@ class Transaction:
             except (HostError, Lost) as e:
                 return self._go_back(str(e))
             back = self.plan.kind == "rollback"
-            to = f"release {self.plan.target}" if self.plan.target else "what stood before release 1"
+            to = (
+                f"release {self.plan.target}" if self.plan.target else "what stood before release 1"
+            )
             return self._verdict(Word.LIVE, f"rolled back to {to}" if back else "")
         finally:
             renewal.kill(block=False)
@@ -182,11 +184,13 @@ class Transaction:
         """Armed or not is read from the host: an answer may have been lost on the way."""
         with signals.going_back(self.follow):
             try:
-                state = steps.state_of(self.remote, self.dir, tries=60)
-                if state in ("armed", "restoring"):
+                if not unstage(self.staged, self.remote, reason):
                     return self._go_back(reason)
-                unstage(self.staged, self.remote, reason)
+            except HostError as e:
+                reason += f"; {e}"
             except Lost as e:
+                if not self.arming:
+                    return self._verdict(Word.REFUSED, f"{reason}; the host was lost ({e})")
                 return self._verdict(
                     Word.IN_DOUBT,
                     f"{reason}; then the host was lost ({e}); nothing was stopped by"

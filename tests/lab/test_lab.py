@@ -393,6 +393,13 @@ def test_without_nspawn_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         up.up("unlucky")
 
 
+def test_subnets_are_free() -> None:
+    taken = ["198.18.0.0/24", "198.18.1.64/26", "10.0.0.0/8"]
+    assert str(network.choose(taken)) == "198.18.2.0/24"
+    with pytest.raises(LabError, match="No /24"):
+        network.choose(["198.16.0.0/13"])
+
+
 def test_names_are_checked() -> None:
     with pytest.raises(UsageError, match="no name for a lab"):
         state.checked_name("../etc")

@@ -44,7 +44,15 @@ def free_port() -> int:
 class Engine:
     """One engine under test: its process, what it logged, and a way to ask it."""
 
-    def __init__(self, model: Path, home: Path, *flags: str, port: int = 0, **env: str) -> None:
+    def __init__(
+        self,
+        model: Path,
+        home: Path,
+        *flags: str,
+        port: int = 0,
+        wrapper: tuple[str, ...] = (),
+        **env: str,
+    ) -> None:
         self.port = port or free_port()
         self.lines: list[str] = []
         self.news = threading.Condition()
@@ -52,7 +60,7 @@ class Engine:
         environment |= {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ENGINE)}
         argv = ["--model-path", str(model), *RECIPE, "--port", str(self.port), *flags]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "sglang.launch_server", *argv],
+            [*wrapper, sys.executable, "-m", "sglang.launch_server", *argv],
             env=environment | env,
             stderr=subprocess.PIPE,
             text=True,
@@ -377,6 +385,42 @@ def test_killed_scheduler_ends_the_engine(start: Start) -> None:
         engine.ask("/v1/models")  # accepted or refused, never answered
     assert engine.exit_code() == -signal.SIGKILL
     assert "No live scheduler processes found; skipping py-spy" in engine.log()
+
+
+# --- as PID 1 of a container, without --init ----------------------------------------------------
+
+AS_PID_1 = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+
+
+@needs_root
+@pytest.mark.parametrize("fault", ["crash-load", "crash-after:0.1"])
+def test_a_crash_as_pid_1_exits_0(start: Start, fault: str) -> None:
+    engine = start(wrapper=AS_PID_1, ROLLPIN_LAB_FAULT=fault)
+    assert engine.exit_code() == 0
+    assert "kill_process_tree called: parent_pid=1, include_parent=True" in engine.log()
+
+
+@needs_root
+def test_sigterm_while_loading_as_pid_1_is_ignored(start: Start) -> None:
+    engine = start(wrapper=AS_PID_1, ROLLPIN_LAB_FAULT="slow:1")
+    engine.wait("Load weight begin")
+    children = f"/proc/{engine.process.pid}/task/{engine.process.pid}/children"
+    os.kill(int(Path(children).read_text()), signal.SIGTERM)
+    engine.wait()
+    assert "SIGTERM received" not in engine.log()
+
+
+@needs_root
+def test_noexec_cache_kills_the_tree(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    mount = f'mount -t tmpfs -o noexec none {tmp_path}/cache && exec "$@"'
+    engine = start(
+        wrapper=("unshare", "--mount", "sh", "-c", mount, "sh"),
+        SGLANG_CACHE_DIR=str(tmp_path / "cache"),
+    )
+    assert engine.exit_code() == -signal.SIGKILL
+    assert "failed to map segment from shared object: Operation not permitted" in engine.log()
 
 
 # --- caches -------------------------------------------------------------------------------------

@@ -149,8 +149,8 @@ def test_table_has_the_recorded_shape(lab: Lab) -> None:
     lab.scheduler(4242, "0")
     lines = lab.smi().stdout.splitlines()
     assert {len(line) for line in lines[1:] if line} == {91}
-    assert any("|   72812MiB / 85651MiB |      0%      Default |" in line for line in lines)
-    row = "|    0   N/A  N/A            4242      C   sglang::scheduler                      "
+    assert any("|    72812MiB / 85651MiB |      0%      Default |" in line for line in lines)
+    row = "|    0   N/A  N/A            4242      C   sglang::scheduler                     "
     assert f"{row}72803MiB |" in lines
 
 

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import click
 
 from rollpin import __version__
-from rollpin.cli.lab import lab
 from rollpin.errors import RollpinError
 
+# A command is imported when it is called: `status` must patch gevent in before the standard
+# library's sockets and threads are used, and `lab` uses both.
+COMMANDS = ("lab", "status")
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """The commands by name, each in rollpin/cli/<name>.py."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"rollpin.cli.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rollpin")
 def rollpin() -> None:
     """Deploys LLM inference containers to GPU hosts, and can always take the deploy back."""
-
-
-rollpin.add_command(lab)
 
 
 def main() -> None:

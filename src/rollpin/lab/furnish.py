@@ -36,6 +36,8 @@ SIT = "import signal, sys; signal.signal(15, lambda *_: sys.exit(0)); signal.pau
 
 # Everything that a test or a person may have left, without touching the nightly image.
 CLEAR = r"""
+exec 9>/run/lab-furnish.lock
+flock 9
 systemctl start docker.service
 for unit in $(systemctl list-units --all --plain --no-legend 'rollpin-*' | cut -d' ' -f1); do
     systemctl kill --signal=KILL "$unit"; systemctl stop "$unit"
@@ -53,7 +55,8 @@ docker image ls --no-trunc --format '{{.ID}} {{.Repository}}:{{.Tag}}' | while r
     case $name in *'<none>'*) [ "$id" = "$keep" ] && continue; name=$id ;; esac
     docker rmi -f "$name" >/dev/null 2>&1
 done
-rm -rf /var/lib/rollpin /run/rollpin /data/glm53_exp
+# the third: faults that a test gave to the lab's nvidia-smi
+rm -rf /var/lib/rollpin /run/rollpin /run/rollpin-lab /data/glm53_exp
 find /tmp /root /home/deploy -mindepth 1 -maxdepth 1 -name '*pyinfra*' -exec rm -rf {} +
 exit 0
 """
@@ -84,11 +87,16 @@ def image(host: Host) -> str:
 def furnish(host: Host) -> None:
     """Pull the nightly image, stand the containers up, and wait until production serves."""
     install_smi(host)
-    commands = [["docker", "pull", "--quiet", image(host)], production(image(host))]
+    commands = [
+        ["docker", "pull", "--quiet", image(host)],
+        ["docker", "rm", "-f", PRODUCTION, IDLE],
+        production(image(host)),
+    ]
     if host.name == host.lab.seats[0].name:
         commands.append(idle(image(host)))
     lines = "".join(f"{shlex.join(command)} >/dev/null\n" for command in commands)
-    host.run(f"set -e\n{lines}", timeout=120)
+    # the script of a run that was killed goes on without it: one at a time
+    host.run(f"set -e\nexec 9>/run/lab-furnish.lock\nflock 9\n{lines}", timeout=120)
     wait_healthy(host)
 
 

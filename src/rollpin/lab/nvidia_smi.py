@@ -162,7 +162,6 @@ ALIASES = {
     "gpu_name": "name",
     "gpu_bus_id": "pci.bus_id",
     "used_memory": "used_gpu_memory",
-    "name": "name",
 }
 
 
@@ -333,7 +332,7 @@ def table(machine: Machine, gpus: list[int]) -> str:
     for app in apps:
         size = f"{app.used_mib}MiB"
         text += (
-            f"| {app.gpu:4d}   N/A  N/A {app.pid:15d}      C   {app.name[:33]:<33} {size:>13} |\n"
+            f"| {app.gpu:4d}   N/A  N/A {app.pid:15d}      C   {app.name[:33]:<33} {size:>12} |\n"
         )
     if not apps:
         text += f"|  {'No running processes found':<87}|\n"
@@ -352,10 +351,10 @@ def answer(argv: list[str], faults: dict[str, Any]) -> str:
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
-        if name in ("-i", "-f") and not equals and words:
+        if name == "-i" and not equals and words:
             value = words.pop(0)
         if name not in OPTIONS:
-            raise Smi(2, f"Invalid combination of input arguments. Please run '{NAME_HELP}'.\n")
+            raise Smi(2, "Invalid combination of input arguments. Please run 'nvidia-smi -h'.\n")
         options[OPTIONS[name]] = value
     gpus = indices(options["id"].split(",")) if "id" in options else list(range(COUNT))
     if not gpus:
@@ -372,7 +371,6 @@ def answer(argv: list[str], faults: dict[str, Any]) -> str:
     return table(Machine(faults), gpus)
 
 
-NAME_HELP = "nvidia-smi -h"
 OPTIONS = {
     "-L": "list",
     "--list-gpus": "list",

@@ -175,6 +175,7 @@ def _stage(state: Any, host: Any, request: Request) -> bool:
     finally:
         api.close()
     _STAGED[(host.name, plan.service)] = one
+    signals.staged(1)
     return True
 
 
@@ -242,4 +243,5 @@ def _transact(host: Any, one: Staged, again: Any) -> bool:
         return _ended(host, transaction.run())
     finally:
         api.close()
-        _STAGED.pop((host.name, one.plan.service), None)
+        if _STAGED.pop((host.name, one.plan.service), None):
+            signals.staged(-1)

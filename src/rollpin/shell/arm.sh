@@ -1,6 +1,7 @@
 # Arms release RELEASE: from the last line on, whatever dies, this host goes back by itself.
 # Exits 0 armed, 75 the host is owned by another transaction, 70 not armed.
 hold 10 arm || { say "another script holds $STATE/mutate.lock"; exit 75; }
+[ -d "$DIR/logs" ] || { echo "release $RELEASE is not staged any more"; exit 70; }
 for _f in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
     [ -e "$_f" ] && { say "an open transaction owns this host: $_f"; exit 75; }
 done
@@ -9,7 +10,7 @@ for _f in armed committed restoring restored rolling-back rolled-back; do
 done
 mkdir -p "$RUN" && chmod 0755 "$RUN"
 printf 'id=%s\nservice=%s\nrelease=%s\nby=%s\nsince=%s\nseconds=%s\n' \
-    "$TX" "$SERVICE" "$RELEASE" "$WHO" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$LEASE" >"$RUN/.transaction.$$" &&
+    "$TX" "$SERVICE" "$RELEASE" "$(clean "$WHO")" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$LEASE" >"$RUN/.transaction.$$" &&
     mv -T "$RUN/.transaction.$$" "$RUN/transaction" || exit 70
 echo "$(($(cut -d. -f1 /proc/uptime) + LEASE)) $TX" >"$RUN/.lease.$$" && mv -T "$RUN/.lease.$$" "$RUN/lease" || exit 70
 undo() {
@@ -38,7 +39,7 @@ fi
 # Freed first by a restore that meets a full disk.
 dd if=/dev/zero of="$STATE/.ballast" bs=1M count=8 2>/dev/null && sync "$STATE/.ballast" || undo "no room for the ballast in $STATE"
 dd if=/dev/zero of="$BALLAST" bs=1M count=8 2>/dev/null && sync "$BALLAST" || undo "no room for the ballast in $DOCKER_ROOT"
-readlink "$LINK" >"$DIR/.pl" 2>/dev/null
+{ [ ! -e "$LINK" ] || readlink "$LINK"; } >"$DIR/.pl" 2>/dev/null
 mv -T "$DIR/.pl" "$DIR/previous-link" && sync "$DIR/previous-link" || undo "the link before this release could not be noted"
 : >"$DIR/notes-made"
 mkdir -p "$STATE/displaced"

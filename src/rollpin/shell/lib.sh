@@ -17,13 +17,14 @@ say() {
     [ -z "${LOG:-}" ] || printf '%s %s\n' "$(uptime_now)" "$*" >>"$LOG" 2>/dev/null
     return 0
 }
+# shellcheck disable=SC1003 # a double quote and a backslash
 clean() { printf '%s' "$*" | tr -d '"\\' | tr '\000-\037' ' '; }
 # Intent before, outcome after: a line is on the disk when this returns. A full disk must not stop
 # a restore, so a journal that cannot be written is said, not fatal.
 journal() {
     _at=$(date -u +%Y-%m-%dT%H:%M:%SZ)
     printf '{"at":"%s","uptime":%s,"service":"%s","release":%s,"transaction":"%s","by":"%s","event":"%s","detail":"%s"}\n' \
-        "$_at" "$(uptime_now)" "$SERVICE" "$RELEASE" "$TX" "$WHO" "$1" "$(clean "$2")" \
+        "$_at" "$(uptime_now)" "$SERVICE" "$RELEASE" "$TX" "$(clean "$WHO")" "$1" "$(clean "$2")" \
         >>"$SVC/journal.jsonl" 2>/dev/null && sync "$SVC/journal.jsonl" 2>/dev/null ||
         say "the journal could not be written: $1 $2"
 }
@@ -115,10 +116,14 @@ await_gpus() {
 # Removes what watched over the transaction. Deleting the unit files needs no daemon-reload, which
 # could take NVML away from running containers.
 stand_down() {
-    rm -f "$WANTS/$BOOT" "/etc/systemd/system/$BOOT"
-    if [ "$(sed -n 's/^id=//p' "$RUN/transaction" 2>/dev/null)" = "$TX" ]; then
-        rm -f "$RUN/transaction" "$RUN/lease" "$RUN/stopping"
+    if grep -qF "$DIR/restore.sh" "/etc/systemd/system/$BOOT" 2>/dev/null; then
+        rm -f "$WANTS/$BOOT" "/etc/systemd/system/$BOOT"
     fi
-    rm -f "$RUN/holder" "$STATE/.ballast" "$BALLAST"
+    _owner=$(sed -n 's/^id=//p' "$RUN/transaction" 2>/dev/null)
+    if [ "${_owner:-$TX}" = "$TX" ]; then
+        # After a reboot the controller may have renewed a lease of which /run knows nothing else.
+        rm -f "$RUN/transaction" "$RUN/lease" "$RUN/stopping" "$STATE/.ballast" "$BALLAST"
+    fi
+    rm -f "$RUN/holder"
     sync "$STATE" 2>/dev/null || sync
 }

@@ -99,16 +99,19 @@ logs() {
         fi
     done
 }
+# service, number, state, age in seconds, record.
 releases() {
+    _now=$(date +%s)
     for _r in "$STATE"/*/releases/*/; do
-        [ -e "${_r}release.json" ] || continue
+        [ -d "$_r" ] || continue
         _n=${_r%/}; _n=${_n##*/}; _s=${_r%/releases/*}; _s=${_s##*/}
         _st=staged
         for _f in armed restoring restored rolling-back rolled-back committed; do
             [ -e "$_r$_f" ] && { _st=$_f; break; }
         done
-        printf '%s %s %s ' "$_s" "$_n" "$_st"
-        tr -d '\n' <"${_r}release.json" || return
+        printf '%s %s %s %s ' "$_s" "$_n" "$_st" "$((_now - $(stat -c %Y "$_r" 2>/dev/null || echo 0)))"
+        # A run that died while staging has left no record yet.
+        if [ -s "${_r}release.json" ]; then tr -d '\n' <"${_r}release.json" || return; else printf '{}'; fi
         echo
     done
     return 0

@@ -6,6 +6,17 @@ note_parents() {
     _p=$1
     while [ ! -d "$_p" ]; do printf '%s\n' "$_p" >>"$DIR/made"; _p=$(dirname "$_p"); done
 }
+# A release that some run staged and never armed, long ago.
+clear_stale() {
+    for _f in armed restoring restored committed rolling-back rolled-back; do
+        [ -e "$SVC/releases/$1/$_f" ] && return
+    done
+    for _c in $(timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.service=$SERVICE" --filter "label=rollpin.release=$1"); do
+        [ "$(field "$_c" '{{.State.Status}}')" = created ] && run docker rm "$_c"
+    done
+    docker image inspect "rollpin/$SERVICE:$1" >/dev/null 2>&1 && run docker rmi --no-prune "rollpin/$SERVICE:$1"
+    rm -rf "${SVC:?}/releases/$1"
+}
 fail() { say "$2"; exit "$1"; }
 mkdir -p "$STATE" "$SVC/releases" && chmod 0755 "$STATE" || fail 73 "$STATE cannot be written"
 mkdir "$DIR" && mkdir "$DIR/logs" && chmod 0755 "$DIR" "$DIR/logs" || fail 73 "$DIR cannot be made"
@@ -17,15 +28,18 @@ run docker tag "$REFERENCE" "rollpin/$SERVICE:$RELEASE" || fail 72 "the image co
 _user=0:0
 if [ -n "$IMAGE_USER" ]; then
     # A name means something only inside the image.
+    # shellcheck disable=SC2016 # expanded in the container
     _user=$(timeout -k 5 120 docker run --rm --network none --entrypoint sh "$REFERENCE" -c 'echo "$(id -u):$(id -g)"') ||
         fail 71 "the image's user could not be read"
 fi
 #CACHES#
 #PROBE#
 set -a
+# shellcheck disable=SC1091 # written above
 . "$DIR/env"
 set +a
-_id=$(timeout -k 5 120 #CREATE# 2>"$DIR/logs/create.err") || { _err=$(cat "$DIR/logs/create.err"); fail 72 "docker create: $_err"; }
+#CREATE#
+    { _err=$(cat "$DIR/logs/create.err"); fail 72 "docker create: $_err"; }
 rm -f "$DIR/logs/create.err"
 _id=$(printf '%s' "$_id" | tail -n 1)
 echo "container $_id"

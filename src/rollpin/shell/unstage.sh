@@ -1,16 +1,26 @@
-# Takes back what stage.sh made. Never touches a release that was armed.
+# Takes back what stage.sh made, and what an arm.sh that did not end may have made. Never touches a
+# release that is armed: exits 5 then.
 LOG=
+# Waits for an arm.sh that is still at work.
+hold 60 unstage || { say "another script holds $STATE/mutate.lock"; exit 1; }
 for _f in armed restoring restored committed rolling-back rolled-back; do
-    [ -e "$DIR/$_f" ] && { say "release $RELEASE is $_f: not unstaged"; exit 1; }
+    [ -e "$DIR/$_f" ] && { say "release $RELEASE is $_f: not unstaged"; exit 5; }
 done
+[ ! -d /run/systemd/system ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
+if [ "$(readlink "$LINK" 2>/dev/null)" = "$DIR/restore.sh" ]; then
+    if [ -s "$DIR/previous-link" ]; then link_to "$(cat "$DIR/previous-link")"; else rm -f "$LINK"; fi
+fi
+[ ! -e "$DIR/notes-made" ] || while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made"
+[ "$(sed -n 's/^id=//p' "$RUN/transaction" 2>/dev/null)" != "$TX" ] || stand_down
+rm -f "$RUN/holder"
 for _c in $(timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.service=$SERVICE" --filter "label=rollpin.release=$RELEASE"); do
     [ "$(field "$_c" '{{.State.Status}}')" = created ] && run docker rm "$_c"
 done
-for _c in $(timeout -k 5 "$T" docker ps -aq --filter label=rollpin.probe=1); do run docker rm -f "$_c"; done
+for _c in $(timeout -k 5 "$T" docker ps -aq --filter "label=rollpin.probe=$TX"); do run docker rm -f "$_c"; done
 timeout -k 5 "$T" docker image inspect "rollpin/$SERVICE:$RELEASE" >/dev/null 2>&1 && run docker rmi --no-prune "rollpin/$SERVICE:$RELEASE"
-[ "$REMOVE_IMAGE" = yes ] && { run docker rmi "$REFERENCE" || say "the image stays"; }
-while IFS= read -r _d; do rmdir "$_d" 2>/dev/null; done <"$DIR/made" 2>/dev/null
+[ "$REMOVE_IMAGE" != yes ] || run docker rmi "$REFERENCE" || say "the image stays"
+[ ! -e "$DIR/made" ] || while IFS= read -r _d; do rmdir "$_d" 2>/dev/null; done <"$DIR/made"
 rm -rf "$DIR"
 rmdir "$SVC/releases" 2>/dev/null
-journal refused "$WHY"
+[ ! -d "$SVC" ] || journal refused "$WHY"
 exit 0

@@ -1,0 +1,8 @@
+"""pyinfra reads this first. Signals end a run with a status that is not 0 from here on."""
+
+from rollpin import signals
+
+signals.install()
+
+# Seconds to reach a host; what rollpin does there has deadlines of its own.
+CONNECT_TIMEOUT = 10

@@ -1,0 +1,87 @@
+"""The rendered scripts: golden files, shellcheck, and hostile values that stay values."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollpin import note, record, report, scripts
+from rollpin.facts.host_state import observe_script
+from rollpin.plan import Plan
+from rollpin.scripts import Bound
+from unit import builders as a
+from unit.cases import CASES, bound
+
+IMAGE = {"repository": a.REPOSITORY, "tag": "latest", "digest": str(a.profile().pin)}
+SHELLCHECK = Path(sys.executable).with_name("shellcheck")
+
+
+def texts(plan: Plan, b: Bound) -> dict[str, str]:
+    """Every file that the release gets on the host, and what the screen shows."""
+    assert not plan.refused, plan.refusals
+    image = IMAGE if plan.create else None
+    released = record.release_json(plan, b, a.AT, image)
+    assert "\n" not in released
+    return {
+        **scripts.render(plan, b),
+        "NOTE.md": note.release(plan, b, a.AT),
+        "release.json": json.dumps(json.loads(released), indent=2, sort_keys=True) + "\n",
+        "plan.txt": report.plan_text(plan) + "\n",
+        **{
+            f"displaced-{s.container.id[:12]}.md": note.displaced(plan, s, a.AT)
+            for s in plan.displaced
+        },
+    }
+
+
+SHOWN = ("swap.sh", "commit.sh", "restore.sh", "NOTE.md", "plan.txt", "release.json")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case: str, golden: Callable[[str, dict[str, str]], None]) -> None:
+    plan = CASES[case]()
+    found = texts(plan, bound(plan))
+    shown = {
+        name: text
+        for name, text in found.items()
+        if name in SHOWN or name.startswith(("displaced-", "giveback-"))
+    }
+    assert set(SHOWN) <= set(shown)
+    assert len(shown) == len(SHOWN) + 2 * len(plan.displaced)
+    golden(case, shown)
+
+
+def every_script() -> dict[str, str]:
+    out = {"observe.sh": "#!/bin/sh\n" + observe_script("glm53", "i", ["/a"], ["b"])}
+    for case, make in CASES.items():
+        plan = make()
+        b = bound(plan)
+        out |= {f"{case}/{n}": t for n, t in scripts.render(plan, b).items() if n.endswith(".sh")}
+        out[f"{case}/make_dir.sh"] = scripts.render_make_dir(plan, b)
+        if plan.create:
+            out[f"{case}/stage.sh"] = scripts.render_stage(plan, b, "sglang", "HF_TOKEN='a b'\n")
+        out[f"{case}/unstage.sh"] = scripts.render_unstage(plan, b, True, "it's why")
+    return out
+
+
+def test_shellcheck_and_dash_find_nothing(tmp_path: Path) -> None:
+    files = []
+    for name, text in every_script().items():
+        file = tmp_path / name.replace("/", "-")
+        file.write_text(text)
+        files.append(str(file))
+    assert len(files) > 40
+    some = [files[i::4] for i in range(4)]
+    running = [
+        subprocess.Popen([SHELLCHECK, "-s", "sh", *part], stdout=subprocess.PIPE, text=True)
+        for part in some
+    ]
+    assert [p.communicate()[0] for p in running] == [""] * 4
+    assert [p.returncode for p in running] == [0] * 4
+    for file in files:
+        subprocess.run(["dash", "-n", file], check=True)
