@@ -4,7 +4,6 @@ pyinfra inventory/lab.py deploys/gpu_host.py
 """
 
 from pyinfra import host
-
 from roles.gpu_host import gpu_host
 
 gpu_host(data=host.data.get("gpu_host") or {})

@@ -26,7 +26,7 @@ def gpu_host(data: object) -> None:
     )
     host_is.data_disk(name="Data disk", path=wanted.data_disk, own_disk=wanted.own_disk)
     for user in wanted.users:
-        server.user(
+        server.user(  # noqa: S604 - `shell` is the login shell
             name=f"User {user.name}",
             user=user.name,
             shell="/bin/bash",

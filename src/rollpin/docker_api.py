@@ -7,22 +7,26 @@ they travel with the one request and never land on the host.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import docker
+import docker.auth
 import docker.errors
+import gevent
 import requests.exceptions
 from docker.transport import SSHHTTPAdapter
 from docker.transport.sshconn import SSHConnection, SSHConnectionPool
+from gevent.queue import Empty, Queue
 
 from rollpin.errors import HostError, Lost
 from rollpin.remote import Remote, deadline
 
 CALL_DEADLINE = 60.0
-STALL_DEADLINE = 300.0
+SILENCE = 15.0
+STALL_DEADLINE = 1800.0
 
 
 class _Connection(SSHConnection):
@@ -86,7 +90,8 @@ class DockerApi:
     def _api(self) -> docker.APIClient:
         if self._client is None:
             client = docker.APIClient(base_url="http://localhost:2375", version="1.41", timeout=60)
-            adapter = _Adapter(self.remote, 60)
+            # Each call has a deadline of ours; a pull may be silent for longer than any of them.
+            adapter = _Adapter(self.remote, STALL_DEADLINE)
             client.mount("http+docker://ssh", adapter)
             client.base_url = "http+docker://ssh"
             self._client = client
@@ -151,22 +156,10 @@ class DockerApi:
         sizes: dict[str, int] = {}
         done: dict[str, int] = {}
         what = f"pulling {repository}@{digest}"
-        with self._call(what, 24 * 3600) as api:
-            stream = iter(
-                api.pull(
-                    repository,
-                    digest,
-                    stream=True,
-                    decode=True,
-                    auth_config=self._auth(api, repository),
-                )
-            )
-            while True:
-                # The deadline is for silence: a big image may take hours, a line comes each second.
-                with deadline(STALL_DEADLINE, f"{self.remote.name}: {what}"):
-                    event = next(stream, None)
-                if event is None:
-                    return
+        with self._call(what, 24 * 3600) as api, ExitStack() as stack:
+            auth = self._auth(api, repository)
+            stream = api.pull(repository, digest, stream=True, decode=True, auth_config=auth)
+            for event in stack.enter_context(closing(self._lively(iter(stream), what))):
                 if "error" in event:
                     raise HostError(f"{self.remote.name}: {what}: {event['error']}")
                 layer, detail = event.get("id", ""), event.get("progressDetail") or {}
@@ -182,9 +175,42 @@ class DockerApi:
                     )
                 progress(Progress(sum(done.values()), total, len(sizes)))
 
-    def remove_image(self, reference: str) -> None:
-        with self._call(f"removing {reference}") as api:
-            api.remove_image(reference, noprune=False)
+    def _lively(
+        self, stream: Iterator[dict[str, Any]], what: str
+    ) -> Generator[dict[str, Any], None, None]:
+        """The events, as long as they come. A big layer is unpacked in silence: whether the host
+        is still there is asked meanwhile. Raises Lost.
+        """
+        events = Queue()
+
+        def read() -> None:
+            try:
+                for event in stream:
+                    events.put(event)
+                events.put(None)
+            except Exception as e:  # raised where the events are read
+                events.put(e)
+
+        reader = gevent.spawn(read)
+        silent = 0.0
+        try:
+            while True:
+                try:
+                    event = events.get(timeout=SILENCE)
+                except Empty:
+                    silent += SILENCE
+                    self.remote.run("true", within=15)
+                    if silent >= STALL_DEADLINE:
+                        raise Lost(f"{self.remote.name}: {what}: silent for {silent:g} s") from None
+                    continue
+                silent = 0.0
+                if isinstance(event, Exception):
+                    raise event
+                if event is None:
+                    return
+                yield event
+        finally:
+            reader.kill(block=False)
 
     @staticmethod
     def _auth(api: docker.APIClient, repository: str) -> dict[str, Any] | None:

@@ -127,7 +127,8 @@ class Plan:
     image_present: bool = False
     guard: bool = True
     lease: float = 120.0
-    failed_grace: float = 10.0
+    failed_grace: float = 10.0  # seconds for a release that failed
+    drain: float = 120.0  # seconds for one that was committed
     gpus: tuple[str, ...] = ()
     port: int = 0
     free_needed: int = 0

@@ -55,7 +55,7 @@ def plan_release(
     service = profile.service
     refusals = preflight.refusals(state, profile.guard)
     serving = releases.current(state, service)
-    current = serving.number if serving else 0
+    current = serving.number if serving and releases.serving_id(serving) else 0
     number = number or releases.next_number(state, service)
     base = Plan(
         host=state.name,
@@ -69,6 +69,7 @@ def plan_release(
         guard=profile.guard,
         lease=profile.guard_lease,
         failed_grace=profile.failed_stop_timeout,
+        drain=profile.stop_timeout,
         port=profile.port,
         notes=tuple(notes),
     )

@@ -61,7 +61,7 @@ def plan_rollback(
             )
         )
         return dataclasses.replace(base, refusals=tuple(refusals))
-    if target and releases.serving_id(known[target]) == releases.serving_id(serving):
+    if target and releases.serving_id(known[target]) == serving.record["serves"]["id"]:
         refusals.append(
             Refusal(
                 f"the container of release {target} of {service} serves already",
@@ -139,11 +139,13 @@ def _starts(
     starts: list[Start] = []
     health: Target | None = None
     like = Target.from_json(serving.record["health"]) if serving.record.get("health") else None
-    if target:
-        serves = known[target].record.get("serves") or {}
-        kept = state.container(str(serves.get("id")))
+    # A release that went back to a foreign container serves nothing of its own.
+    own = releases.serving_id(known[target]) if target else ""
+    if own:
+        serves = known[target].record["serves"]
+        kept = state.container(own)
         if kept is None:
-            refusals.append(_gone(f"release {target}", str(serves.get("id", "?"))))
+            refusals.append(_gone(f"release {target}", own))
         else:
             starts.append(Start(kept.id, kept.name, service, str(serves["policy"]), False))
             recorded = known[target].record.get("health")
@@ -158,7 +160,7 @@ def _starts(
             continue
         if c.alive:
             continue
-        main = not target and not any(s.main for s in starts) and _serves(c, like)
+        main = not own and not any(s.main for s in starts) and _serves(c, like)
         starts.append(Start(c.id, c.name, back.name, back.policy, False, main, displaced=True))
         if main:
             found = command_line.foreign_target(c, like, like.port if like else 0)

@@ -185,7 +185,9 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
             f"if [ -n \"$(field {ident} '{{{{.Id}}}}')\" ]; then",
             f'    _pids="$_pids $(on_gpus {ident})"',
             f"    run docker update --restart no {ident} || wrong {words}",
-            f"    T={grace + 30}; run docker stop -t {grace} {ident} || wrong {words}; T=60",
+            "    # A failed release gets a short grace, a committed one is drained.",
+            f'    if [ "$NOW" = restoring ]; then _g={grace}; else _g={round(plan.drain)}; fi',
+            f'    T=$((_g + 30)); run docker stop -t "$_g" {ident} || wrong {words}; T=60',
             "fi",
         ]
         told = shlex.quote(f"{start.live} could not be renamed to {start.before}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -110,7 +110,9 @@ def _service(state: HostState, name: str) -> Service:
     if serves:
         ident, called = str(serves.get("id") or ""), str(serves.get("name") or name)
     else:
-        back = next((s for s in record.get("starts") or () if s.get("displaced")), {})
+        back: Mapping[str, Any] = next(
+            (s for s in record.get("starts") or () if s.get("displaced")), {}
+        )
         ident, called = str(back.get("id") or ""), str(back.get("live") or "?")
         says = "rolled back to what stood before release 1"
     return Service(
@@ -181,6 +183,7 @@ def _open(state: HostState, known: Iterable[Release]) -> tuple[Open, ...]:
         if not release.open:
             continue
         record, running = release.record, state.transaction
+        directory = scripts.release_dir(release.service, release.number)
         ours = (
             running
             if running
@@ -197,7 +200,7 @@ def _open(state: HostState, known: Iterable[Release]) -> tuple[Open, ...]:
                 by=ours.by if ours else str(record.get("by") or "?"),
                 since=ours.since if ours else str(record.get("at") or "?"),
                 lease_left=ours.lease_left if ours else None,
-                go_back=f"sudo sh {scripts.release_dir(release.service, release.number)}/restore.sh",
+                go_back=f"sudo sh {directory}/restore.sh",
             )
         )
     return tuple(out)
@@ -289,9 +292,7 @@ def _lease(one: Open) -> str:
     if one.state == "rolling-back":
         return "a rollback by hand that has not ended"
     if one.lease_left is None:
-        return (
-            "no lease is known (the host was rebooted?): the boot guard ends it, unless GUARD=off"
-        )
+        return "no lease is known (a reboot?): the boot guard ends it, unless GUARD=off"
     if one.lease_left <= 0:
         return f"its lease ended {-one.lease_left:.0f} s ago: the guard ends it, unless GUARD=off"
     return f"lease {one.lease_left:.0f} s: the guard goes back then, unless it is renewed"

@@ -46,22 +46,11 @@ R1 = "3c" * 32
 R2 = "4d" * 32
 R3 = "5e" * 32
 
-PP4_ARGV = [
-    "python3",
-    "-m",
-    "sglang.launch_server",
-    "--model-path",
-    "/data/hf_models/GLM-5.3-NVFP4",
-    "--tp-size",
-    "2",
-    "--pp-size",
-    "4",
-    "--disable-flashinfer-autotune",
-    "--host",
-    "0.0.0.0",
-    "--port",
-    "30000",
-]
+PP4_ARGV = (
+    *("python3", "-m", "sglang.launch_server", "--model-path", "/data/hf_models/GLM-5.3-NVFP4"),
+    *("--tp-size", "2", "--pp-size", "4", "--disable-flashinfer-autotune"),
+    *("--host", "0.0.0.0", "--port", "30000"),
+)
 
 
 def profile(name: str = DELIVERED, **changes: Any) -> Profile:
@@ -168,7 +157,11 @@ def gpus(count: int = 8) -> tuple[Gpu, ...]:
 
 
 def release(
-    plan: Plan, ident: str = "", state: str = "committed", at: str = AT, tx: str = "tx"
+    plan: Plan,
+    ident: str = "",
+    state: str = "committed",
+    at: str = AT,
+    age: int = 3600,
 ) -> Release:
     """A release on the host, with the record that its plan wrote."""
     image = None
@@ -178,8 +171,8 @@ def release(
             "tag": plan.pin.tag,
             "digest": plan.pin.digest,
         }
-    value = json.loads(record.release_json(plan, Bound(tx, ident), at, image))
-    return Release(plan.service, plan.number, state, value)
+    value = json.loads(record.release_json(plan, Bound("tx", ident), at, image))
+    return Release(plan.service, plan.number, state, age, value)
 
 
 ENGINE = Engine("ENGINE:ID", "/var/lib/docker", "26.1.5", "overlay2", live_restore=True)

@@ -9,7 +9,8 @@ from rollpin.observe import HostState
 from rollpin.plan import Plan
 from rollpin.plan_rollback import plan_rollback
 from rollpin.scripts import Bound
-from unit import builders as a
+
+from . import builders as a
 
 
 def first_release() -> Plan:

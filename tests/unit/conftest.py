@@ -1,4 +1,4 @@
-"""`pytest --update-golden` writes the golden files anew: read the difference before committing it."""
+"""`pytest --update-golden` writes the golden files anew; read the difference before a commit."""
 
 from __future__ import annotations
 

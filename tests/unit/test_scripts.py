@@ -14,8 +14,9 @@ from rollpin import note, record, report, scripts
 from rollpin.facts.host_state import observe_script
 from rollpin.plan import Plan
 from rollpin.scripts import Bound
-from unit import builders as a
-from unit.cases import CASES, bound
+
+from . import builders as a
+from .cases import CASES, bound
 
 IMAGE = {"repository": a.REPOSITORY, "tag": "latest", "digest": str(a.profile().pin)}
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")

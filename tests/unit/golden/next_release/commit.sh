@@ -1,0 +1,173 @@
+#!/bin/sh
+# rollpin: commit.sh of glm53 release 2 (release)
+# shellcheck disable=SC2034,SC2329,SC2015
+set -u
+STATE=/var/lib/rollpin
+RUN=/run/rollpin
+SERVICE=glm53
+RELEASE=2
+TX=glm53-2-0badcafe
+WHO=ops@controller
+ENGINE_ID=ENGINE:ID
+DOCKER_ROOT=/var/lib/docker
+BALLAST=/var/lib/docker/.rollpin-ballast
+GUARD=on
+LEASE=120
+GPU_WAIT=60
+ENGINE_WAIT=300
+GPU_HOLDERS=3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c
+DOWN=3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c
+WORDS='docker rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1; docker rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53; docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; docker stop -t 120 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; docker start 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; docker update --restart unless-stopped 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d'
+
+# Shared by every script of a release. sh, coreutils, util-linux and docker are enough; systemd
+# and nvidia-smi are used where they are. The values above are the release's own.
+trap '' HUP PIPE
+umask 022
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+SVC=$STATE/$SERVICE
+DIR=$SVC/releases/$RELEASE
+LINK=$STATE/RESTORE-$SERVICE
+BOOT=rollpin-boot-$SERVICE.service
+WANTS=/etc/systemd/system/multi-user.target.wants
+T=60
+
+uptime_now() { read -r _u _ </proc/uptime; printf '%s' "$_u"; }
+# To whoever watches, and to the release's log when there is one.
+say() {
+    printf '%s %s\n' "$(uptime_now)" "$*"
+    [ -z "${LOG:-}" ] || printf '%s %s\n' "$(uptime_now)" "$*" >>"$LOG" 2>/dev/null
+    return 0
+}
+# shellcheck disable=SC1003 # a double quote and a backslash
+clean() { printf '%s' "$*" | tr -d '"\\' | tr '\000-\037' ' '; }
+# Intent before, outcome after: a line is on the disk when this returns. A full disk must not stop
+# a restore, so a journal that cannot be written is said, not fatal.
+journal() {
+    _at=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+    printf '{"at":"%s","uptime":%s,"service":"%s","release":%s,"transaction":"%s","by":"%s","event":"%s","detail":"%s"}\n' \
+        "$_at" "$(uptime_now)" "$SERVICE" "$RELEASE" "$TX" "$(clean "$WHO")" "$1" "$(clean "$2")" \
+        >>"$SVC/journal.jsonl" 2>/dev/null && sync "$SVC/journal.jsonl" 2>/dev/null ||
+        say "the journal could not be written: $1 $2"
+}
+# Says the command, runs it within T seconds, says a status that is not 0.
+run() {
+    say "+ $*"
+    _said=$(timeout -k 5 "$T" "$@" 2>&1)
+    _rc=$?
+    [ "$_rc" = 0 ] || say "status $_rc: $_said"
+    return "$_rc"
+}
+sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
+# One atomic rename is the decision; what must be true with it is on the disk before and after.
+decide() {
+    sync -f "$DIR" 2>/dev/null || sync
+    mv -T "$DIR/$1" "$DIR/$2" 2>/dev/null || return 1
+    sync "$DIR" 2>/dev/null || sync
+}
+link_to() {
+    ln -s "$1" "$STATE/.link.$$" && mv -T "$STATE/.link.$$" "$LINK" && sync "$STATE"
+}
+pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+# hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
+# flight: whoever takes over waits for that command too. Opening needs no free space.
+hold() {
+    mkdir -p "$STATE" "$RUN"
+    exec 9>>"$STATE/mutate.lock" || exit 73
+    flock -w "$1" 9 || return 1
+    echo "$$ $(pid_start $$) $2" >"$RUN/holder" 2>/dev/null
+    return 0
+}
+# Ends whoever holds the lock: the swap's unit with all it started, or the process noted.
+evict() {
+    if command -v systemctl >/dev/null && [ -d /run/systemd/system ]; then
+        systemctl kill --signal=KILL "rollpin-swap-$TX.service" 2>/dev/null
+    fi
+    if read -r _pid _start _role <"$RUN/holder" 2>/dev/null && [ -n "$_start" ] &&
+        [ "$_pid" != $$ ] && [ "$(pid_start "$_pid")" = "$_start" ]; then
+        say "ending the script that holds the lock, process $_pid"
+        kill -9 "$_pid" 2>/dev/null
+    fi
+}
+field() { timeout -k 5 "$T" docker inspect --type container --format "$2" "$1" 2>/dev/null; }
+running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
+# Renaming to the present name fails, so look first.
+rename() {
+    [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
+}
+holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_role"; }
+# A command that the daemon refuses and an absent container look alike; the daemon's own list,
+# from a daemon that answers, tells them apart.
+gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
+# Waits, bounded, for the engine that these containers live in. Another engine (other id or data
+# root: an unmounted disk) must not be touched.
+await_engine() {
+    _end=$(($(cut -d. -f1 /proc/uptime) + $1))
+    until _engine=$(timeout -k 2 10 docker info --format '{{.ID}} {{.DockerRootDir}}' 2>/dev/null) && [ "${_engine%% *}" != "" ]; do
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "the docker engine does not answer"; return 1; }
+        sleep 0.3
+    done
+    [ "$_engine" = "$ENGINE_ID $DOCKER_ROOT" ] && return 0
+    say "another engine answers: $_engine, not $ENGINE_ID $DOCKER_ROOT; nothing is touched"
+    return 2
+}
+# Process ids on the GPUs that belong to the container; status 1 when the driver says nothing.
+on_gpus() {
+    _pids=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits 2>/dev/null) || return 1
+    for _p in $_pids; do
+        grep -q "$1" "/proc/$_p/cgroup" 2>/dev/null && echo "$_p"
+    done
+    return 0
+}
+# Waits, bounded, until none of the processes is on a GPU any more.
+await_gpus() {
+    [ -n "$2" ] || return 0
+    _end=$(($(cut -d. -f1 /proc/uptime) + $1))
+    while :; do
+        _now=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits 2>/dev/null) ||
+            { say "nvidia-smi fails: not waited for the GPUs"; return 0; }
+        _left=
+        for _p in $2; do
+            for _n in $_now; do [ "$_p" = "$_n" ] && _left="$_left $_p"; done
+        done
+        [ -n "$_left" ] || return 0
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "still on the GPUs after $1 s: process$_left"; return 1; }
+        sleep 0.2
+    done
+}
+# Removes what watched over the transaction. Deleting the unit files needs no daemon-reload, which
+# could take NVML away from running containers.
+stand_down() {
+    if grep -qF "$DIR/restore.sh" "/etc/systemd/system/$BOOT" 2>/dev/null; then
+        rm -f "$WANTS/$BOOT" "/etc/systemd/system/$BOOT"
+    fi
+    _owner=$(sed -n 's/^id=//p' "$RUN/transaction" 2>/dev/null)
+    if [ "${_owner:-$TX}" = "$TX" ]; then
+        # After a reboot the controller may have renewed a lease of which /run knows nothing else.
+        rm -f "$RUN/transaction" "$RUN/lease" "$RUN/stopping" "$STATE/.ballast" "$BALLAST"
+    fi
+    rm -f "$RUN/holder"
+    sync "$STATE" 2>/dev/null || sync
+}
+
+# For good: release RELEASE keeps the service. commit.sh ID PID STARTED-AT, as verified. Exits 0
+# committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any more.
+LOG=$DIR/logs/commit.log
+hold 10 commit || { say "another script holds $STATE/mutate.lock"; exit 75; }
+[ -e "$DIR/committed" ] && { say "already committed"; exit 0; }
+still_armed() { [ -e "$DIR/armed" ] || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }; }
+same() {
+    [ "$(field "$1" '{{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}')" = "running $2 $3" ] ||
+        { say "container $1 is not the one that was verified"; exit 77; }
+}
+still_armed
+same "$1" "$2" "$3"
+journal commit "$WORDS"
+run docker update --restart unless-stopped 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || exit 78
+same "$1" "$2" "$3"
+sync_docker
+decide armed committed || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }
+journal committed "release $RELEASE serves $SERVICE"
+stand_down
+[ "$GUARD" = off ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
+say "committed"
+exit 0

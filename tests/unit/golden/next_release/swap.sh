@@ -1,0 +1,203 @@
+#!/bin/sh
+# rollpin: swap.sh of glm53 release 2 (release)
+# shellcheck disable=SC2034,SC2329,SC2015
+set -u
+STATE=/var/lib/rollpin
+RUN=/run/rollpin
+SERVICE=glm53
+RELEASE=2
+TX=glm53-2-0badcafe
+WHO=ops@controller
+ENGINE_ID=ENGINE:ID
+DOCKER_ROOT=/var/lib/docker
+BALLAST=/var/lib/docker/.rollpin-ballast
+GUARD=on
+LEASE=120
+GPU_WAIT=60
+ENGINE_WAIT=300
+GPU_HOLDERS=3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c
+DOWN=3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c
+WORDS='docker rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1; docker rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53; docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; docker stop -t 120 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; docker start 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; docker update --restart unless-stopped 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d'
+
+# Shared by every script of a release. sh, coreutils, util-linux and docker are enough; systemd
+# and nvidia-smi are used where they are. The values above are the release's own.
+trap '' HUP PIPE
+umask 022
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+SVC=$STATE/$SERVICE
+DIR=$SVC/releases/$RELEASE
+LINK=$STATE/RESTORE-$SERVICE
+BOOT=rollpin-boot-$SERVICE.service
+WANTS=/etc/systemd/system/multi-user.target.wants
+T=60
+
+uptime_now() { read -r _u _ </proc/uptime; printf '%s' "$_u"; }
+# To whoever watches, and to the release's log when there is one.
+say() {
+    printf '%s %s\n' "$(uptime_now)" "$*"
+    [ -z "${LOG:-}" ] || printf '%s %s\n' "$(uptime_now)" "$*" >>"$LOG" 2>/dev/null
+    return 0
+}
+# shellcheck disable=SC1003 # a double quote and a backslash
+clean() { printf '%s' "$*" | tr -d '"\\' | tr '\000-\037' ' '; }
+# Intent before, outcome after: a line is on the disk when this returns. A full disk must not stop
+# a restore, so a journal that cannot be written is said, not fatal.
+journal() {
+    _at=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+    printf '{"at":"%s","uptime":%s,"service":"%s","release":%s,"transaction":"%s","by":"%s","event":"%s","detail":"%s"}\n' \
+        "$_at" "$(uptime_now)" "$SERVICE" "$RELEASE" "$TX" "$(clean "$WHO")" "$1" "$(clean "$2")" \
+        >>"$SVC/journal.jsonl" 2>/dev/null && sync "$SVC/journal.jsonl" 2>/dev/null ||
+        say "the journal could not be written: $1 $2"
+}
+# Says the command, runs it within T seconds, says a status that is not 0.
+run() {
+    say "+ $*"
+    _said=$(timeout -k 5 "$T" "$@" 2>&1)
+    _rc=$?
+    [ "$_rc" = 0 ] || say "status $_rc: $_said"
+    return "$_rc"
+}
+sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
+# One atomic rename is the decision; what must be true with it is on the disk before and after.
+decide() {
+    sync -f "$DIR" 2>/dev/null || sync
+    mv -T "$DIR/$1" "$DIR/$2" 2>/dev/null || return 1
+    sync "$DIR" 2>/dev/null || sync
+}
+link_to() {
+    ln -s "$1" "$STATE/.link.$$" && mv -T "$STATE/.link.$$" "$LINK" && sync "$STATE"
+}
+pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+# hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
+# flight: whoever takes over waits for that command too. Opening needs no free space.
+hold() {
+    mkdir -p "$STATE" "$RUN"
+    exec 9>>"$STATE/mutate.lock" || exit 73
+    flock -w "$1" 9 || return 1
+    echo "$$ $(pid_start $$) $2" >"$RUN/holder" 2>/dev/null
+    return 0
+}
+# Ends whoever holds the lock: the swap's unit with all it started, or the process noted.
+evict() {
+    if command -v systemctl >/dev/null && [ -d /run/systemd/system ]; then
+        systemctl kill --signal=KILL "rollpin-swap-$TX.service" 2>/dev/null
+    fi
+    if read -r _pid _start _role <"$RUN/holder" 2>/dev/null && [ -n "$_start" ] &&
+        [ "$_pid" != $$ ] && [ "$(pid_start "$_pid")" = "$_start" ]; then
+        say "ending the script that holds the lock, process $_pid"
+        kill -9 "$_pid" 2>/dev/null
+    fi
+}
+field() { timeout -k 5 "$T" docker inspect --type container --format "$2" "$1" 2>/dev/null; }
+running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
+# Renaming to the present name fails, so look first.
+rename() {
+    [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
+}
+holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_role"; }
+# A command that the daemon refuses and an absent container look alike; the daemon's own list,
+# from a daemon that answers, tells them apart.
+gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
+# Waits, bounded, for the engine that these containers live in. Another engine (other id or data
+# root: an unmounted disk) must not be touched.
+await_engine() {
+    _end=$(($(cut -d. -f1 /proc/uptime) + $1))
+    until _engine=$(timeout -k 2 10 docker info --format '{{.ID}} {{.DockerRootDir}}' 2>/dev/null) && [ "${_engine%% *}" != "" ]; do
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "the docker engine does not answer"; return 1; }
+        sleep 0.3
+    done
+    [ "$_engine" = "$ENGINE_ID $DOCKER_ROOT" ] && return 0
+    say "another engine answers: $_engine, not $ENGINE_ID $DOCKER_ROOT; nothing is touched"
+    return 2
+}
+# Process ids on the GPUs that belong to the container; status 1 when the driver says nothing.
+on_gpus() {
+    _pids=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits 2>/dev/null) || return 1
+    for _p in $_pids; do
+        grep -q "$1" "/proc/$_p/cgroup" 2>/dev/null && echo "$_p"
+    done
+    return 0
+}
+# Waits, bounded, until none of the processes is on a GPU any more.
+await_gpus() {
+    [ -n "$2" ] || return 0
+    _end=$(($(cut -d. -f1 /proc/uptime) + $1))
+    while :; do
+        _now=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits 2>/dev/null) ||
+            { say "nvidia-smi fails: not waited for the GPUs"; return 0; }
+        _left=
+        for _p in $2; do
+            for _n in $_now; do [ "$_p" = "$_n" ] && _left="$_left $_p"; done
+        done
+        [ -n "$_left" ] || return 0
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "still on the GPUs after $1 s: process$_left"; return 1; }
+        sleep 0.2
+    done
+}
+# Removes what watched over the transaction. Deleting the unit files needs no daemon-reload, which
+# could take NVML away from running containers.
+stand_down() {
+    if grep -qF "$DIR/restore.sh" "/etc/systemd/system/$BOOT" 2>/dev/null; then
+        rm -f "$WANTS/$BOOT" "/etc/systemd/system/$BOOT"
+    fi
+    _owner=$(sed -n 's/^id=//p' "$RUN/transaction" 2>/dev/null)
+    if [ "${_owner:-$TX}" = "$TX" ]; then
+        # After a reboot the controller may have renewed a lease of which /run knows nothing else.
+        rm -f "$RUN/transaction" "$RUN/lease" "$RUN/stopping" "$STATE/.ballast" "$BALLAST"
+    fi
+    rm -f "$RUN/holder"
+    sync "$STATE" 2>/dev/null || sync
+}
+
+# Forward: from what serves to release RELEASE. Runs as a transient unit, so that no lost
+# connection kills it halfway. Exits 0 started; 74 untouched, the host changed since the plan;
+# 75 busy; 76 no longer armed; 1 failed halfway (restore follows).
+LOG=$DIR/logs/swap.log
+finish() { _rc=$?; echo "$_rc" >"$DIR/logs/.swap.rc" && mv -T "$DIR/logs/.swap.rc" "$DIR/logs/swap.rc"; }
+trap finish EXIT
+hold 10 swap || { say "another script holds $STATE/mutate.lock"; exit 75; }
+still_armed() { [ -e "$DIR/armed" ] || { say "release $RELEASE is no longer armed"; exit 76; }; }
+fail() { say "failed: $1"; journal swap-failed "$1"; exit 1; }
+expect() {
+    _is=$(field "$1" '{{.Name}} {{.State.Status}} {{.State.StartedAt}} {{.HostConfig.RestartPolicy.Name}}:{{.HostConfig.RestartPolicy.MaximumRetryCount}}')
+    [ "$_is" = "$2" ] && return 0
+    say "the host changed since the plan: $1 was '$2', is '$_is'"
+    exit 74
+}
+gpu_holders() {
+    _ids=$(timeout -k 5 "$T" docker ps -q --no-trunc) || return 1
+    # shellcheck disable=SC2086 # ids are words
+    [ -z "$_ids" ] || timeout -k 5 "$T" docker inspect --type container --format \
+        '{{if or .HostConfig.DeviceRequests (eq .HostConfig.Runtime "nvidia")}}{{.Id}}{{end}}' $_ids | sort | tr '\n' ' ' | tr -s ' '
+}
+still_armed
+expect 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c '/glm53 running 2026-11-01T08:00:00.123456789Z unless-stopped:0'
+_holders=$(gpu_holders) || { say "the docker engine does not answer"; exit 74; }
+_holders=${_holders# }
+[ "${_holders% }" = "$GPU_HOLDERS" ] ||
+    { say "the host changed since the plan: GPUs were held by '$GPU_HOLDERS', are held by '${_holders% }'"; exit 74; }
+journal swap "$WORDS"
+still_armed
+run docker rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1 || fail 'a rename failed; nothing was stopped'
+run docker rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53 || fail 'a rename failed; nothing was stopped'
+run docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || fail 'a restart policy could not be set; nothing was stopped'
+_pids=
+for _id in $DOWN; do
+    _more=$(on_gpus "$_id") || say "nvidia-smi fails: the GPUs are not waited for"
+    _pids="$_pids $_more"
+done
+still_armed
+: >"$RUN/stopping"
+_stopped=$(uptime_now)
+T=150
+run docker stop -t 120 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || fail 'a stop failed'
+await_gpus "$GPU_WAIT" "${_pids# }" || fail "memory stays held on the GPUs"
+still_armed
+T=120
+run docker start 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || fail 'the container could not be started'
+_started=$(uptime_now)
+printf 'stopped=%s\nstarted=%s\n' "$_stopped" "$_started" >"$DIR/logs/swap.times"
+sync_docker
+journal swapped "stopped at $_stopped, started at $_started (seconds since boot)"
+say "swapped"
+exit 0

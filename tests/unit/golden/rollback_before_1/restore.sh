@@ -1,0 +1,286 @@
+#!/bin/sh
+# rollpin: restore.sh of glm53 release 2 (rollback)
+# shellcheck disable=SC2034,SC2329,SC2015
+set -u
+STATE=/var/lib/rollpin
+RUN=/run/rollpin
+SERVICE=glm53
+RELEASE=2
+TX=glm53-2-0badcafe
+WHO=ops@controller
+ENGINE_ID=ENGINE:ID
+DOCKER_ROOT=/var/lib/docker
+BALLAST=/var/lib/docker/.rollpin-ballast
+GUARD=on
+LEASE=120
+GPU_WAIT=60
+ENGINE_WAIT=300
+GPU_HOLDERS=3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c
+DOWN=3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c
+WORDS='docker rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1; docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; docker stop -t 120 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; docker start 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a; docker start 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b; docker update --restart unless-stopped 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a; docker update --restart always 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b'
+
+# Shared by every script of a release. sh, coreutils, util-linux and docker are enough; systemd
+# and nvidia-smi are used where they are. The values above are the release's own.
+trap '' HUP PIPE
+umask 022
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+SVC=$STATE/$SERVICE
+DIR=$SVC/releases/$RELEASE
+LINK=$STATE/RESTORE-$SERVICE
+BOOT=rollpin-boot-$SERVICE.service
+WANTS=/etc/systemd/system/multi-user.target.wants
+T=60
+
+uptime_now() { read -r _u _ </proc/uptime; printf '%s' "$_u"; }
+# To whoever watches, and to the release's log when there is one.
+say() {
+    printf '%s %s\n' "$(uptime_now)" "$*"
+    [ -z "${LOG:-}" ] || printf '%s %s\n' "$(uptime_now)" "$*" >>"$LOG" 2>/dev/null
+    return 0
+}
+# shellcheck disable=SC1003 # a double quote and a backslash
+clean() { printf '%s' "$*" | tr -d '"\\' | tr '\000-\037' ' '; }
+# Intent before, outcome after: a line is on the disk when this returns. A full disk must not stop
+# a restore, so a journal that cannot be written is said, not fatal.
+journal() {
+    _at=$(date -u +%Y-%m-%dT%H:%M:%SZ)
+    printf '{"at":"%s","uptime":%s,"service":"%s","release":%s,"transaction":"%s","by":"%s","event":"%s","detail":"%s"}\n' \
+        "$_at" "$(uptime_now)" "$SERVICE" "$RELEASE" "$TX" "$(clean "$WHO")" "$1" "$(clean "$2")" \
+        >>"$SVC/journal.jsonl" 2>/dev/null && sync "$SVC/journal.jsonl" 2>/dev/null ||
+        say "the journal could not be written: $1 $2"
+}
+# Says the command, runs it within T seconds, says a status that is not 0.
+run() {
+    say "+ $*"
+    _said=$(timeout -k 5 "$T" "$@" 2>&1)
+    _rc=$?
+    [ "$_rc" = 0 ] || say "status $_rc: $_said"
+    return "$_rc"
+}
+sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
+# One atomic rename is the decision; what must be true with it is on the disk before and after.
+decide() {
+    sync -f "$DIR" 2>/dev/null || sync
+    mv -T "$DIR/$1" "$DIR/$2" 2>/dev/null || return 1
+    sync "$DIR" 2>/dev/null || sync
+}
+link_to() {
+    ln -s "$1" "$STATE/.link.$$" && mv -T "$STATE/.link.$$" "$LINK" && sync "$STATE"
+}
+pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+# hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
+# flight: whoever takes over waits for that command too. Opening needs no free space.
+hold() {
+    mkdir -p "$STATE" "$RUN"
+    exec 9>>"$STATE/mutate.lock" || exit 73
+    flock -w "$1" 9 || return 1
+    echo "$$ $(pid_start $$) $2" >"$RUN/holder" 2>/dev/null
+    return 0
+}
+# Ends whoever holds the lock: the swap's unit with all it started, or the process noted.
+evict() {
+    if command -v systemctl >/dev/null && [ -d /run/systemd/system ]; then
+        systemctl kill --signal=KILL "rollpin-swap-$TX.service" 2>/dev/null
+    fi
+    if read -r _pid _start _role <"$RUN/holder" 2>/dev/null && [ -n "$_start" ] &&
+        [ "$_pid" != $$ ] && [ "$(pid_start "$_pid")" = "$_start" ]; then
+        say "ending the script that holds the lock, process $_pid"
+        kill -9 "$_pid" 2>/dev/null
+    fi
+}
+field() { timeout -k 5 "$T" docker inspect --type container --format "$2" "$1" 2>/dev/null; }
+running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
+# Renaming to the present name fails, so look first.
+rename() {
+    [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
+}
+holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_role"; }
+# A command that the daemon refuses and an absent container look alike; the daemon's own list,
+# from a daemon that answers, tells them apart.
+gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
+# Waits, bounded, for the engine that these containers live in. Another engine (other id or data
+# root: an unmounted disk) must not be touched.
+await_engine() {
+    _end=$(($(cut -d. -f1 /proc/uptime) + $1))
+    until _engine=$(timeout -k 2 10 docker info --format '{{.ID}} {{.DockerRootDir}}' 2>/dev/null) && [ "${_engine%% *}" != "" ]; do
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "the docker engine does not answer"; return 1; }
+        sleep 0.3
+    done
+    [ "$_engine" = "$ENGINE_ID $DOCKER_ROOT" ] && return 0
+    say "another engine answers: $_engine, not $ENGINE_ID $DOCKER_ROOT; nothing is touched"
+    return 2
+}
+# Process ids on the GPUs that belong to the container; status 1 when the driver says nothing.
+on_gpus() {
+    _pids=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits 2>/dev/null) || return 1
+    for _p in $_pids; do
+        grep -q "$1" "/proc/$_p/cgroup" 2>/dev/null && echo "$_p"
+    done
+    return 0
+}
+# Waits, bounded, until none of the processes is on a GPU any more.
+await_gpus() {
+    [ -n "$2" ] || return 0
+    _end=$(($(cut -d. -f1 /proc/uptime) + $1))
+    while :; do
+        _now=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits 2>/dev/null) ||
+            { say "nvidia-smi fails: not waited for the GPUs"; return 0; }
+        _left=
+        for _p in $2; do
+            for _n in $_now; do [ "$_p" = "$_n" ] && _left="$_left $_p"; done
+        done
+        [ -n "$_left" ] || return 0
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "still on the GPUs after $1 s: process$_left"; return 1; }
+        sleep 0.2
+    done
+}
+# Removes what watched over the transaction. Deleting the unit files needs no daemon-reload, which
+# could take NVML away from running containers.
+stand_down() {
+    if grep -qF "$DIR/restore.sh" "/etc/systemd/system/$BOOT" 2>/dev/null; then
+        rm -f "$WANTS/$BOOT" "/etc/systemd/system/$BOOT"
+    fi
+    _owner=$(sed -n 's/^id=//p' "$RUN/transaction" 2>/dev/null)
+    if [ "${_owner:-$TX}" = "$TX" ]; then
+        # After a reboot the controller may have renewed a lease of which /run knows nothing else.
+        rm -f "$RUN/transaction" "$RUN/lease" "$RUN/stopping" "$STATE/.ballast" "$BALLAST"
+    fi
+    rm -f "$RUN/holder"
+    sync "$STATE" 2>/dev/null || sync
+}
+
+# Back, from wherever it stands; may be run again and again. Run by the controller, the guard, the
+# boot unit and people:   sudo sh restore.sh
+# While release RELEASE is open it takes it back; once it is committed it rolls it back by hand.
+# Exits 0 done; 1 not everything could be put back (what is left is said); 2 usage; 3 not this
+# release's turn; 4 the docker engine is not the one these containers live in.
+MODE=${1:-person}
+LOG=$DIR/logs/restore.log
+finish() { _rc=$?; { echo "$_rc" >"$DIR/logs/.restore.rc" && mv -T "$DIR/logs/.restore.rc" "$DIR/logs/restore.rc"; } 2>/dev/null; }
+trap finish EXIT
+case $MODE in
+person) WHO=${SUDO_USER:-$(id -un)}@$(uname -n) ;;
+controller) WHO=${2:-$WHO} ;;
+guard | boot) WHO=$MODE@$(uname -n) ;;
+*) echo "usage: sudo sh $DIR/restore.sh"; exit 2 ;;
+esac
+[ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $DIR/restore.sh"; exit 2; }
+newest=$RELEASE
+for _d in "$SVC"/releases/*/; do
+    _n=${_d%/}; _n=${_n##*/}
+    for _f in armed restoring committed rolling-back; do
+        [ -e "$_d$_f" ] && [ "$_n" -gt "$newest" ] && newest=$_n
+    done
+done
+if [ "$newest" != "$RELEASE" ]; then
+    say "release $RELEASE is not the newest of $SERVICE: $newest is. Run: sudo sh $SVC/releases/$newest/restore.sh"
+    [ "$MODE" = person ] || exit 0
+    exit 3
+fi
+# The decision, before the lock is asked for: from here on no swap and no commit can go on.
+AFTER=restored NOW=restoring
+if [ -e "$DIR/restored" ] || [ -e "$DIR/rolled-back" ]; then
+    say "release $RELEASE is already taken back"
+    hold 60 restore && stand_down
+    exit 0
+elif [ -e "$DIR/rolling-back" ]; then
+    AFTER=rolled-back NOW=rolling-back
+elif [ -e "$DIR/committed" ]; then
+    if [ "$MODE" != person ]; then
+        hold 60 restore && stand_down
+        exit 0
+    fi
+    for _f in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring; do
+        [ -e "$_f" ] && { say "an open transaction owns this host: $_f. End it first: sudo sh ${_f%/*}/restore.sh"; exit 3; }
+    done
+    say "release $RELEASE is committed: rolling it back by hand"
+    decide committed rolling-back || [ -e "$DIR/rolling-back" ] || { say "somebody else decided; run it again"; exit 3; }
+    AFTER=rolled-back NOW=rolling-back
+    if [ -d /run/systemd/system ]; then
+        # A power cut in the middle is finished at the next boot.
+        cp "$DIR/boot.service" "/etc/systemd/system/$BOOT" && mkdir -p "$WANTS" && ln -sfn "../$BOOT" "$WANTS/$BOOT"
+    fi
+elif [ -e "$DIR/armed" ]; then
+    decide armed restoring || [ -e "$DIR/restoring" ] || [ -e "$DIR/restored" ] ||
+        { say "it was committed this moment; run it again to roll it back"; exit 3; }
+elif [ ! -e "$DIR/restoring" ]; then
+    say "release $RELEASE never stopped anything: nothing to restore"
+    exit 0
+fi
+# A swap or commit that hangs is ended; another restore does the same work and is waited for.
+if ! hold 3 restore; then
+    if [ "$(holder_role)" = restore ]; then
+        say "another restore is at work: waiting for it"
+        hold 600 restore || { evict; hold 120 restore || { say "the lock stays held"; exit 1; }; }
+    else
+        evict
+        hold 120 restore || { say "the lock stays held"; exit 1; }
+    fi
+fi
+[ -e "$DIR/$AFTER" ] && { say "release $RELEASE was taken back meanwhile"; stand_down; exit 0; }
+rm -f "$STATE/.ballast" "$BALLAST"
+journal "$NOW" "by $MODE"
+WRONG=
+wrong() { say "NOT DONE: $1"; WRONG="$WRONG; $1"; }
+await_engine "$ENGINE_WAIT"
+case $? in
+1) journal restore-failed "the docker engine does not answer"; say "restore-failed: start docker, then run: sudo sh $DIR/restore.sh"; exit 1 ;;
+2) journal restore-failed "another docker engine"; say "restore-failed: is the disk of $DOCKER_ROOT mounted? Then run: sudo sh $DIR/restore.sh"; exit 4 ;;
+esac
+if [ "$MODE" = boot ]; then
+    # The driver may come up after docker.
+    _end=$(($(cut -d. -f1 /proc/uptime) + GPU_WAIT))
+    until timeout -k 2 20 nvidia-smi -L >/dev/null 2>&1; do
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "nvidia-smi fails: going on without it"; break; }
+        sleep 1
+    done
+fi
+# A stop in flight would end a container that was just started: join it first.
+if [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
+    T=60
+    # shellcheck disable=SC2086 # ids are words
+    run docker stop -t 10 $DOWN || say "going on"
+fi
+_pids=
+if [ -n "$(field 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b '{{.Id}}')" ]; then
+    _pids="$_pids $(on_gpus 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b)"
+    run docker update --restart no 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || wrong 'dsv4_scan could not be stopped'
+    T=60; run docker stop -t 30 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || wrong 'dsv4_scan could not be stopped'; T=60
+fi
+if [ -n "$(field 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a '{{.Id}}')" ]; then
+    _pids="$_pids $(on_gpus 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a)"
+    run docker update --restart no 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || wrong 'glm53-pp4 could not be stopped'
+    T=60; run docker stop -t 30 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || wrong 'glm53-pp4 could not be stopped'; T=60
+fi
+await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs; see nvidia-smi"
+[ -z "$(field 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b '{{.Id}}')" ] || rename 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan || wrong 'dsv4_scan could not be renamed to dsv4_scan'
+[ -z "$(field 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a '{{.Id}}')" ] || rename 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a glm53-pp4 || wrong 'glm53-pp4 could not be renamed to glm53-pp4'
+back() {
+    # back ID NAME WAS-RUNNING POLICY WORDS
+    if [ -z "$(field "$1" '{{.Id}}')" ] && gone "$1"; then
+        wrong "$2 ($1) is gone from this engine; it was: $5"
+        return 1
+    fi
+    rename "$1" "$2" || wrong "$2 could not be renamed back: docker rename $1 $2"
+    [ "$3" = yes ] || return 0
+    running "$1" || run docker start "$1" || wrong "$2 could not be started: docker start $1"
+}
+T=120
+back 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 yes unless-stopped 'lmsysorg/sglang@sha256:d6e7288627be8b02be88e4bba38e73f6d50e2826869f753c13a4c4385ab3eda9 python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
+T=60
+[ -z "$(field 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c '{{.Id}}')" ] || run docker update --restart unless-stopped 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'docker update --restart unless-stopped glm53'
+running 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 does not run: docker start glm53'
+sync_docker
+if [ -n "$WRONG" ]; then
+    journal restore-failed "${WRONG#; }"
+    say "restore-failed:${WRONG#;}"
+    say "when that is put right, run: sudo sh $DIR/restore.sh"
+    exit 1
+fi
+if [ -s "$DIR/previous-link" ]; then link_to "$(cat "$DIR/previous-link")"; else rm -f "$LINK"; fi
+while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made" 2>/dev/null
+decide "$NOW" "$AFTER" || [ -e "$DIR/$AFTER" ] || { say "$AFTER could not be written"; exit 1; }
+journal "$AFTER" "release $RELEASE was taken back by $MODE"
+stand_down
+say "$AFTER"
+exit 0
