@@ -122,6 +122,19 @@ class DockerApi:
         descriptor = found["Descriptor"]
         return str(descriptor["digest"]), str(descriptor.get("mediaType", ""))
 
+    def kind_of(self, reference: str) -> str:
+        """What the digest in the reference names, as the registry tells: an index (a list of
+        platforms) or a single platform's manifest. "unknown" when it does not tell.
+        """
+        try:
+            with self._call(f"asking the registry what {reference} is") as api:
+                auth = self._auth(api, reference.partition("@")[0])
+                found = api.inspect_distribution(reference, auth)
+        except (HostError, Lost):
+            return "unknown"
+        media = str(found["Descriptor"].get("mediaType", ""))
+        return "index" if "index" in media or "manifest.list" in media else "manifest"
+
     def inspect_image(self, reference: str) -> dict[str, Any] | None:
         """None when the engine says that it has no such image."""
         try:

@@ -109,10 +109,11 @@ def _image(
         "tag": pin.tag,
         "digest": pin.digest,
         "source": pin.source,
-        # With the containerd store the image's Id is the digest of its (index or platform)
-        # manifest; the classic store has the digest of the config there.
+        # Three digests that are told apart: the pin (of an index or of a platform's manifest), and
+        # the engine's Id: of the config in the classic store, of a manifest in containerd's.
+        "digest_kind": (kind := api.kind_of(pin.reference)),
         "id": ident,
-        "id_kind": ("index" if ident == pin.digest else "manifest") if containerd else "config",
+        "id_kind": (kind if ident == pin.digest else "manifest") if containerd else "config",
         "store": "containerd" if containerd else "classic",
         "user": (found.get("Config") or {}).get("User") or "",
         "architecture": found.get("Architecture", ""),

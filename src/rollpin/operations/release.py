@@ -12,8 +12,9 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from rollpin import report, signals
-from rollpin.docker_api import DockerApi, Progress
+from rollpin.docker_api import DockerApi
 from rollpin.errors import RollpinError, UsageError
+from rollpin.observe import HostState
 from rollpin.operations.progress import PullProgress
 from rollpin.plan import Plan, decided_difference
 from rollpin.planning import Request, bound_plan, plan_back, plan_for, remote_for
@@ -74,7 +75,7 @@ def staged(profile: str, overlays: Sequence[str] = ()) -> Generator[FunctionComm
     """
     request = Request(profile, tuple(overlays))
     try:
-        plan, _ = plan_for(host, request)
+        plan, seen = plan_for(host, request)
     except UsageError as e:
         yield FunctionCommand(_fail, [profile, str(e)], {})
         return
@@ -82,7 +83,8 @@ def staged(profile: str, overlays: Sequence[str] = ()) -> Generator[FunctionComm
     _SHOWN.setdefault((host.name, plan.service), plan)
     if plan.unchanged and not plan.refused:
         return
-    yield FunctionCommand(_stage, [request], {})
+    # The body runs again right before it is executed, so this plan is as fresh as can be.
+    yield FunctionCommand(_stage, [plan, seen], {})
 
 
 @operation(is_idempotent=True, _set_in_op=False)
@@ -96,8 +98,11 @@ def live(profile: str, overlays: Sequence[str] = ()) -> Generator[FunctionComman
     Arms the guard, swaps, verifies, commits; goes back on any failure.
     """
     request = Request(profile, tuple(overlays))
+    if _staged_for(host, profile):
+        yield FunctionCommand(_live, [request], {})
+        return
     try:
-        plan, _ = plan_for(host, request, *_staged_as(host, profile, overlays))
+        plan, _ = plan_for(host, request)
     except UsageError as e:
         yield FunctionCommand(_fail, [profile, str(e)], {})
         return
@@ -116,17 +121,22 @@ def rolled_back(service: str, to: int | None = None) -> Generator[FunctionComman
     + service: the service's name
     + to: a release, 0 for what stood before release 1; without it the one before the current
     """
-    plan, _ = plan_back(host, service, to)
+    try:
+        plan, seen = plan_back(host, service, to)
+    except UsageError as e:
+        yield FunctionCommand(_fail, [service, str(e)], {})
+        return
     report.show(plan)
     _SHOWN.setdefault((host.name, service), plan)
-    yield FunctionCommand(_roll_back, [service, to], {})
+    yield FunctionCommand(_roll_back, [plan, seen, to], {})
 
 
-def _staged_as(the_host: Any, profile: str, overlays: Sequence[str]) -> tuple[Any, ...]:
+def _staged_for(the_host: Any, profile: str) -> Staged | None:
+    """What this run staged on the host from this profile."""
     for (name, _), one in _STAGED.items():
         if name == the_host.name and one.plan.profile == _stem(profile):
-            return one.plan.number, one.bound.container
-    return (None, "")
+            return one
+    return None
 
 
 def _stem(profile: str) -> str:
@@ -152,71 +162,54 @@ def _fail(state: Any, host: Any, profile: str, reason: str) -> bool:
     return _refused(host, _stem(profile), reason)
 
 
-def _stage(state: Any, host: Any, request: Request) -> bool:
-    try:
-        plan, seen = plan_for(host, request)
-    except RollpinError as e:
-        return _refused(host, _stem(request.profile), str(e))
-    if plan.refused:
-        return _refused(host, plan.service, "; ".join(map(str, plan.refusals)))
-    changed = _changed(host, plan)
-    if changed:
-        return _refused(host, plan.service, changed)
-    remote = remote_for(host)
-    api = DockerApi(remote)
-    progress = PullProgress(host)
-    try:
-        with signals.interruptible(f"{host.name}: nothing was stopped"), progress:
-            one = stage(plan, seen, remote, api, _now(), progress.update, _say(host))
-    except RollpinError as e:
-        return _refused(host, plan.service, str(e), plan.number)
-    except signals.Interrupted as e:
-        return _refused(host, plan.service, f"interrupted by signal {e.number}", plan.number)
-    finally:
-        api.close()
+def _stage(state: Any, host: Any, plan: Plan, seen: HostState) -> bool:
+    one = _staged_or_refused(host, plan, seen)
+    if one is None:
+        return False
     _STAGED[(host.name, plan.service)] = one
     signals.staged(1)
     return True
 
 
+def _staged_or_refused(host: Any, plan: Plan, seen: HostState) -> Staged | None:
+    """Stages the plan; None when it was refused, with everything as it was before."""
+    try:
+        reason = "; ".join(map(str, plan.refusals)) or _changed(host, plan)
+    except UsageError as e:
+        reason = str(e)
+    if reason:
+        _refused(host, plan.service, reason)
+        return None
+    remote = remote_for(host)
+    api = DockerApi(remote)
+    progress = PullProgress(host)
+    try:
+        with signals.interruptible(f"{host.name}: nothing was stopped"), progress:
+            return stage(plan, seen, remote, api, _now(), progress.update, _say(host))
+    except RollpinError as e:
+        _refused(host, plan.service, str(e), plan.number)
+    except signals.Interrupted as e:
+        _refused(host, plan.service, f"interrupted by signal {e.number}", plan.number)
+    finally:
+        api.close()
+    return None
+
+
 def _live(state: Any, host: Any, request: Request) -> bool:
-    stem = _stem(request.profile)
-    one = next(
-        (s for (n, _), s in _STAGED.items() if n == host.name and s.plan.profile == stem), None
-    )
+    one = _staged_for(host, request.profile)
     if one is None:
-        return _refused(host, stem, "it was not staged in this run; run release.staged first")
+        reason = "it was not staged in this run; run release.staged first"
+        return _refused(host, _stem(request.profile), reason)
     return _transact(
         host, one, lambda: plan_for(host, request, one.plan.number, one.bound.container)[0]
     )
 
 
-def _roll_back(state: Any, host: Any, service: str, to: int | None) -> bool:
-    try:
-        plan, seen = plan_back(host, service, to)
-    except RollpinError as e:
-        return _refused(host, service, str(e))
-    if plan.refused:
-        return _refused(host, service, "; ".join(map(str, plan.refusals)))
-    changed = _changed(host, plan)
-    if changed:
-        return _refused(host, service, changed)
-    remote = remote_for(host)
-    api = DockerApi(remote)
-    try:
-        with signals.interruptible(f"{host.name}: nothing was stopped"):
-            one = stage(plan, seen, remote, api, _now(), _quiet, _say(host))
-    except RollpinError as e:
-        return _refused(host, service, str(e), plan.number)
-    except signals.Interrupted as e:
-        return _refused(host, service, f"interrupted by signal {e.number}", plan.number)
-    finally:
-        api.close()
-    return _transact(host, one, lambda: plan_back(host, service, to, plan.number)[0])
-
-
-def _quiet(progress: Progress) -> None:
-    """A rollback pulls nothing."""
+def _roll_back(state: Any, host: Any, plan: Plan, seen: HostState, to: int | None) -> bool:
+    one = _staged_or_refused(host, plan, seen)
+    if one is None:
+        return False
+    return _transact(host, one, lambda: plan_back(host, plan.service, to, plan.number)[0])
 
 
 def _transact(host: Any, one: Staged, again: Any) -> bool:

@@ -68,13 +68,16 @@ if ! hold 3 restore; then
 fi
 [ -e "$DIR/$AFTER" ] && { say "release $RELEASE was taken back meanwhile"; stand_down; exit 0; }
 rm -f "$STATE/.ballast" "$BALLAST"
-journal "$NOW" "by $MODE"
+case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
+*"\"release\":$RELEASE,"*'"event":"restore-failed"'*) ;;
+*) journal "$NOW" "by $MODE" ;;
+esac
 WRONG=
 wrong() { say "NOT DONE: $1"; WRONG="$WRONG; $1"; }
 await_engine "$ENGINE_WAIT"
 case $? in
-1) journal restore-failed "the docker engine does not answer"; say "restore-failed: start docker, then run: sudo sh $DIR/restore.sh"; exit 1 ;;
-2) journal restore-failed "another docker engine"; say "restore-failed: is the disk of $DOCKER_ROOT mounted? Then run: sudo sh $DIR/restore.sh"; exit 4 ;;
+1) journal_once restore-failed "the docker engine does not answer"; say "restore-failed: start docker, then run: sudo sh $DIR/restore.sh"; exit 1 ;;
+2) journal_once restore-failed "another docker engine"; say "restore-failed: is the disk of $DOCKER_ROOT mounted? Then run: sudo sh $DIR/restore.sh"; exit 4 ;;
 esac
 if [ "$MODE" = boot ]; then
     # The driver may come up after docker.
@@ -112,7 +115,7 @@ T=60
 #REMOVE#
 sync_docker
 if [ -n "$WRONG" ]; then
-    journal restore-failed "${WRONG#; }"
+    journal_once restore-failed "${WRONG#; }"
     say "restore-failed:${WRONG#;}"
     say "when that is put right, run: sudo sh $DIR/restore.sh"
     exit 1
