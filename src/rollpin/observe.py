@@ -102,6 +102,7 @@ class Disk:
     free: int
     options: str
     exists: bool
+    fstype: str = ""  # "" when the host did not say
 
 
 @dataclass(frozen=True)
@@ -402,7 +403,9 @@ def _disk(line: str) -> tuple[str, Disk | Unknown]:
     path = str(v["path"])
     if not str(v["free"]).isdigit():
         return path, Unknown(f"df said nothing about {path}")
-    return path, Disk(path, int(v["free"]), str(v["options"]), v["exists"] == "yes")
+    return path, Disk(
+        path, int(v["free"]), str(v["options"]), v["exists"] == "yes", str(v.get("fstype", ""))
+    )
 
 
 def _log(line: str) -> tuple[str, float | Unknown | None]:

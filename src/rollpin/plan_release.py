@@ -282,6 +282,14 @@ def _host_facts(profile: Profile, gpus: Sequence[str], state: HostState) -> list
                     f"Move CACHE_{cache.name} to a disk without noexec.",
                 )
             )
+        if isinstance(disk, Disk) and disk.fstype in ("tmpfs", "ramfs", "overlay"):
+            out.append(
+                Refusal(
+                    f"{cache.host} lies on {disk.fstype}",
+                    "a cache there does not outlive a reboot, and its tactics are drawn again",
+                    f"Move CACHE_{cache.name} to a persistent disk of the host.",
+                )
+            )
     if gpus and not isinstance(state.gpus, Unknown):
         known = {g.index for g in state.gpus} | {g.uuid for g in state.gpus}
         absent = [g for g in gpus if g != "all" and g not in known]

@@ -16,6 +16,7 @@ from rollpin.verdict import Verdict, Word
 _LOCK = threading.Lock()
 _VERDICTS: dict[tuple[str, str], Verdict] = {}
 _PLANS: dict[tuple[str, str], str] = {}
+_HASHES: dict[str, str] = {}
 
 _COLOURS = {
     Word.LIVE: "green",
@@ -91,8 +92,19 @@ def show(plan: Plan) -> None:
     with _LOCK:
         if _PLANS.get(key) == text:
             return
+        if not _PLANS:
+            atexit.register(_binding)
         _PLANS[key] = text
+        if not plan.refused and not plan.unchanged:
+            _HASHES[plan.host] = plan.hash
     click.echo(text, err=True)
+
+
+def _binding() -> None:
+    """After a look at several hosts: what binds an unattended run to all of these plans."""
+    if len(_HASHES) > 1 and not _VERDICTS:
+        plans = ",".join(f"{host}:{one}" for host, one in sorted(_HASHES.items()))
+        click.echo(f"--> To run exactly these plans: -y --data plan={plans}", err=True)
 
 
 def add(verdict: Verdict) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,16 @@ PP4_ARGV = (
 )
 
 
+@cache
+def _loaded(name: str) -> Profile:
+    path = Path("profiles/pro6000") / f"{name}.env"
+    # The plan names the file, and golden files are the same in every checkout.
+    return dataclasses.replace(Profile.load(ROOT / path), path=path)
+
+
 def profile(name: str = DELIVERED, **changes: Any) -> Profile:
     """A delivered recipe, with the fields in `changes` replaced."""
-    loaded = Profile.load(ROOT / "profiles" / "pro6000" / f"{name}.env")
-    # The plan names the file, and golden files are the same in every checkout.
-    path = Path("profiles/pro6000") / f"{name}.env"
-    return dataclasses.replace(loaded, path=path, **changes)
+    return dataclasses.replace(_loaded(name), **changes)
 
 
 def container(

@@ -14,14 +14,15 @@ from rollpin import releases
 from rollpin.observe import (
     Container,
     Disk,
-    Gpu,
     GpuApp,
     HostState,
     Listener,
     Unknown,
+    unreachable,
 )
 from rollpin.plan import Pin, Plan, decided_difference
 from rollpin.plan_release import model_on_host, plan_release, recorded_pin
+from rollpin.plan_rollback import plan_rollback
 from rollpin.profile_values import Displace, Mount
 
 from . import builders as a
@@ -67,12 +68,7 @@ def test_a_free_host_is_deployed_to() -> None:
     [
         (stranger(ports=(30000,)), "publishes port 30000"),
         (
-            stranger(network="host").__class__(
-                **{
-                    **stranger(network="host").__dict__,
-                    "argv": ("python3", "-m", "vllm", "--port=30000"),
-                }
-            ),
+            a.container("stranger", STRANGER, "python3", "-m", "vllm", "--port=30000", gpus=()),
             "is told to listen on port 30000",
         ),
         (stranger(gpus=("all",)), "asks for GPUs all"),
@@ -252,8 +248,6 @@ def test_unknown_is_never_absent(field: str, words: str) -> None:
 
 
 def test_a_host_that_gave_no_answer_is_refused() -> None:
-    from rollpin.observe import unreachable
-
     plan = a.plan(unreachable("gpu1", "no answer within 90 s"))
     assert plan.refused
     assert len([f for f in found(plan) if "no answer within 90 s" in f]) >= 4
@@ -534,8 +528,6 @@ def test_numbers_are_never_used_twice() -> None:
 
 
 def test_after_a_rollback_to_production_no_release_is_current() -> None:
-    from rollpin.plan_rollback import plan_rollback
-
     history = a.with_release_1()
     back = plan_rollback(history.state, "glm53", a.BY)
     state = a.host(
@@ -754,7 +746,8 @@ def test_the_hash_changes_with_who_holds_gpus() -> None:
         (
             dataclasses.replace(BOTH, missing_tools=("flock",)),
             [
-                "the host lacks flock: restore.sh needs them. Install coreutils, util-linux and docker there."
+                "the host lacks flock: restore.sh needs them."
+                " Install coreutils, util-linux and docker there."
             ],
         ),
     ],
@@ -814,7 +807,3 @@ def test_gpu_holders_are_sorted_and_alive() -> None:
         stranger(),
     )
     assert a.plan(state).gpu_holders == ("0c" * 32, a.PP4, a.SCAN)
-
-
-def test_gpus_type_is_used() -> None:
-    assert all(isinstance(g, Gpu) for g in a.gpus())

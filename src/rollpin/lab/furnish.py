@@ -49,11 +49,15 @@ systemctl reset-failed
 ids=$(docker ps -aq); [ -z "$ids" ] || docker rm -f $ids >/dev/null
 ids=$(docker volume ls -q); [ -z "$ids" ] || docker volume rm -f $ids >/dev/null
 keep=$(docker image inspect -f '{{.Id}}' "$1" 2>/dev/null)
-docker image ls --no-trunc --format '{{.ID}} {{.Repository}}:{{.Tag}}' | while read -r id name; do
-    [ "$name" = "$1" ] && continue
-    # an image without a tag goes by its id, another tag of the kept one by its name
-    case $name in *'<none>'*) [ "$id" = "$keep" ] && continue; name=$id ;; esac
-    docker rmi -f "$name" >/dev/null 2>&1
+# twice: the containerd store shows a digest only once the image's tags are gone
+for _ in 1 2; do
+    docker image ls --no-trunc --format '{{.ID}} {{.Repository}}:{{.Tag}}' |
+    while read -r id name; do
+        [ "$name" = "$1" ] && continue
+        # an image without a tag goes by its id, another tag of the kept one by its name
+        case $name in *'<none>'*) [ "$id" = "$keep" ] && continue; name=$id ;; esac
+        docker rmi -f "$name" >/dev/null 2>&1
+    done
 done
 # the third: faults that a test gave to the lab's nvidia-smi
 rm -rf /var/lib/rollpin /run/rollpin /run/rollpin-lab /data/glm53_exp

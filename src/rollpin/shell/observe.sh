@@ -80,9 +80,9 @@ disks() {
         _at=$_path
         while [ ! -e "$_at" ] && [ "$_at" != / ]; do _at=$(dirname "$_at"); done
         _free=$(df -PB1 "$_at" 2>/dev/null | sed -n '2p' | awk '{print $(NF-2)}')
-        _options=$(findmnt -nro OPTIONS -T "$_at" 2>/dev/null | head -n 1)
-        printf '{"path":"%s","free":"%s","options":"%s","exists":"%s"}\n' \
-            "$(json "$_path")" "$_free" "$(json "$_options")" "$_exists"
+        _mount=$(findmnt -nro FSTYPE,OPTIONS -T "$_at" 2>/dev/null | head -n 1)
+        printf '{"path":"%s","free":"%s","fstype":"%s","options":"%s","exists":"%s"}\n' \
+            "$(json "$_path")" "$_free" "${_mount%% *}" "$(json "${_mount#* }")" "$_exists"
     done
 }
 # IDLE has the names whose last log line decides.

@@ -5,7 +5,8 @@
 # release's turn; 4 the docker engine is not the one these containers live in.
 MODE=${1:-person}
 LOG=$DIR/logs/restore.log
-finish() { _rc=$?; { echo "$_rc" >"$DIR/logs/.restore.rc" && mv -T "$DIR/logs/.restore.rc" "$DIR/logs/restore.rc"; } 2>/dev/null; }
+# Its exit status is for the controller that started it; another run beside it writes none.
+finish() { _rc=$?; [ "$MODE" = controller ] || return 0; { echo "$_rc" >"$DIR/logs/.restore.rc" && mv -T "$DIR/logs/.restore.rc" "$DIR/logs/restore.rc"; } 2>/dev/null; }
 trap finish EXIT
 case $MODE in
 person) WHO=${SUDO_USER:-$(id -un)}@$(uname -n) ;;
