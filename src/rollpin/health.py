@@ -123,9 +123,12 @@ class Examiner:
                     raise StartFailed(self._ended(target, found))
                 if engine is None:
                     return self.examine(target)
+                # Said when the time is over in the middle of asking.
+                before, waited_for = waited_for, f"{engine.ready_path} gives no answer"
                 ready = patiently(self.patience, partial(self._ready, engine, target))
-                waited_for = ready.detail or waited_for
+                waited_for = ready.detail or before
                 if ready.ok:
+                    waited_for = "ready, but no generation came back"
                     health = self.examine(target)
                     if not health.good:
                         # Ready and wrong does not get better by waiting.
@@ -265,10 +268,11 @@ class Examiner:
 
 
 def cause(lines: Sequence[str]) -> str:
-    """The line of a log that says why: the exception above the engine's own farewell."""
+    """The line of a log that says why: the exception next to the engine's own farewell."""
     end = next((n for n, x in enumerate(lines) if any(b in x for b in BAD_LINES)), len(lines))
-    raised = [x for x in lines[:end] if _RAISED.match(x)]
-    last = raised[-1:] or list(lines[end : end + 1]) or list(lines[-1:])
+    before = [x for x in lines[:end] if _RAISED.match(x)]
+    after = [x for x in lines[end:] if _RAISED.match(x)]
+    last = before[-1:] or after[:1] or list(lines[end : end + 1]) or list(lines[-1:])
     return last[0].strip()[:200] if last else ""
 
 

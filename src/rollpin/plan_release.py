@@ -306,8 +306,18 @@ def _host_facts(profile: Profile, gpus: Sequence[str], state: HostState) -> list
                 )
             )
     needed = _free_needed(state)
-    root = None if isinstance(state.engine, Unknown) else state.disks.get(state.engine.root)
-    if not isinstance(state.image, Image) and isinstance(root, Disk) and root.free < needed:
+    if isinstance(state.image, Image) or isinstance(state.engine, Unknown):
+        return out
+    root = state.disks.get(state.engine.root)
+    if not isinstance(root, Disk):
+        out.append(
+            Refusal(
+                f"how much room {state.engine.root} has is not known",
+                "a pull that fills the disk hurts what runs there",
+                f"See on the host: df {state.engine.root}",
+            )
+        )
+    elif root.free < needed:
         out.append(
             Refusal(
                 f"{root.path} has {root.free / GIB:.1f} GiB free, the image may need"

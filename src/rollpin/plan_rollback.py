@@ -23,8 +23,10 @@ def plan_rollback(
 
     What the releases in between displaced comes back with it, when it is still down.
     """
-    refusals = preflight.refusals(state, guard=True)
     serving = releases.current(state, service)
+    # A service that was deployed without a guard can only go back without one.
+    guard = bool(serving.record.get("guard", True)) if serving else True
+    refusals = preflight.refusals(state, guard)
     base = Plan(
         host=state.name,
         service=service,
@@ -33,6 +35,7 @@ def plan_rollback(
         by=by,
         current=serving.number if serving else 0,
         target=to,
+        guard=guard,
         lease=lease,
         engine=None if isinstance(state.engine, Unknown) else state.engine,
         gpu_holders=gpu_holders(state),

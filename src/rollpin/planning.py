@@ -7,11 +7,12 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gevent
 
-from rollpin import command_line, releases
+from rollpin import releases
 from rollpin.docker_api import DockerApi
 from rollpin.durations import seconds
 from rollpin.errors import HostError, Lost, UsageError
@@ -106,12 +107,8 @@ def plan_for(
         idle=[d.name for d in profile.displaces if d.idle is not None],
     )
     pin = pin_for(host, profile, state)
-    missing = [v for v, path in profile.secrets.items() if not os.path.isfile(_home(path))]
+    missing = [v for v, path in profile.secrets.items() if not Path(path).expanduser().is_file()]
     return plan_release(profile, pin, state, who(), notes, number, staged, missing), state
-
-
-def _home(path: str) -> str:
-    return os.path.expanduser(path)
 
 
 def _paths(profile: Profile) -> list[str]:
@@ -186,6 +183,3 @@ def bound_plan(host: Any) -> str | None:
     if len(plain) == 1:
         return plain[0]
     raise UsageError(f"--data plan={given} names no plan for {host.name}")
-
-
-__all__ = ["Request", "command_line", "plan_back", "plan_for"]

@@ -102,14 +102,17 @@ class Probe:
         self, method: str, path: str, port: int, body: str | None, within: float
     ) -> Response:
         channel = self._channel(port)
+        timer = gevent.Timeout(within)
         try:
-            with gevent.Timeout(within):
+            with timer:
                 connection = http.client.HTTPConnection("127.0.0.1", port)
                 connection.sock = channel
                 connection.request(method, path, body, {"Content-Type": "application/json"})
                 response = connection.getresponse()
                 return Response(response.status, response.read())
         except gevent.Timeout as e:
+            if e is not timer:
+                raise  # the deadline of who asked
             # Is it the engine that is silent, or the host?
             self.remote.run("true", within=10)
             raise NoAnswer(f"{method} {path}: no answer within {within:g} s") from e

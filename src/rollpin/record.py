@@ -26,6 +26,7 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
         "kind": plan.kind,
         "target": plan.target,
         "replaces": plan.replaces,
+        "guard": plan.guard,
         "transaction": bound.transaction,
         "by": plan.by,
         "at": at,

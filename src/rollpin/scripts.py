@@ -160,8 +160,10 @@ def _engine_policy(container: Container) -> str:
 
 
 def _commit_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
+    # Kept for a rollback by hand, after which these are displaced again.
     notes = [
-        f"rm -f {shlex.quote(f'{STATE_DIR}/displaced/{s.id}.md')}"
+        f'mv -f "$STATE"/displaced/{shlex.quote(s.id)}.md'
+        f' "$DIR"/returned-{shlex.quote(s.id)}.md 2>/dev/null'
         for s in plan.starts
         if s.displaced
     ]

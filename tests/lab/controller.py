@@ -23,6 +23,7 @@ from typing import Any
 from rollpin.errors import LabError, Lost, StepFailed
 from rollpin.lab import cgroups, furnish
 from rollpin.lab.host import Host
+from rollpin.verdict import Word
 
 ROOT = Path(__file__).parents[2]
 PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
@@ -151,11 +152,21 @@ class Controller:
                 return "\n".join(lines[n : n + 2])
         raise AssertionError("no verdict was printed")
 
+    def word(self) -> str:
+        """The word of the verdict."""
+        rest = self.verdict().removeprefix(f"{self.host.name}: glm53 ")
+        words = sorted((w.value for w in Word), key=len, reverse=True)
+        return next(w for w in words if rest.startswith(f"{w}, "))
+
 
 def side_by_side(hosts: Sequence[Host], work: Callable[[Host], Any]) -> list[Any]:
-    """`work` on every host at once; the first error once all have ended."""
+    """`work` on every host at once; every error once all have ended."""
     with ThreadPoolExecutor(len(hosts)) as pool:
-        return [future.result() for future in [pool.submit(work, host) for host in hosts]]
+        done = [pool.submit(work, host) for host in hosts]
+    errors = [error for future in done if (error := future.exception())]
+    if errors:
+        raise BaseExceptionGroup("side by side", errors)
+    return [future.result() for future in done]
 
 
 # --- what stands on a host -----------------------------------------------------------------------
@@ -163,15 +174,21 @@ def side_by_side(hosts: Sequence[Host], work: Callable[[Host], Any]) -> list[Any
 # One `key value` a line. Containers by id, so that a new one of the same name is seen.
 _LOOK = r"""
 ids=$(docker ps -aq --no-trunc) || exit 1
-[ -z "$ids" ] || docker inspect --format 'container {{.Id}} {{.Name}} {{.State.Status}} {{.HostConfig.RestartPolicy.Name}}:{{.HostConfig.RestartPolicy.MaximumRetryCount}}' $ids || exit 1
+[ -z "$ids" ] || docker inspect --format \
+    'container {{.Id}} {{.Name}} {{.State.Status}} '\
+'{{.HostConfig.RestartPolicy.Name}}:{{.HostConfig.RestartPolicy.MaximumRetryCount}}' $ids || exit 1
 docker image ls --format 'tag {{.Repository}}:{{.Tag}}' | grep '^tag rollpin/'
 docker volume ls -q | sed 's/^/volume /'
-systemctl list-units --all --plain --no-legend 'rollpin-*' | sed 's/^/unit /'
+# a boot unit that has removed itself stays in systemd's memory, dead
+systemctl list-units --all --plain --no-legend 'rollpin-*' | grep -v ' inactive *dead ' |
+    sed 's/^/unit /'
 find /etc/systemd/system -name '*rollpin*' | sed 's/^/file /'
 find /run/rollpin -mindepth 1 2>/dev/null | sed 's/^/file /'
-find /var/lib/rollpin -maxdepth 1 \( -name 'RESTORE-*' -o -name '.*' \) ! -path /var/lib/rollpin -printf 'file %p %l\n' 2>/dev/null
+find /var/lib/rollpin -mindepth 1 -maxdepth 1 \( -name 'RESTORE-*' -o -name '.*' \) \
+    -printf 'file %p %l\n' 2>/dev/null
 find /var/lib/rollpin/displaced -type f 2>/dev/null | sed 's/^/file /'
-find "$(docker info --format '{{.DockerRootDir}}')" -maxdepth 1 -name '.rollpin*' | sed 's/^/file /'
+root=$(docker info --format '{{.DockerRootDir}}')
+find "$root" -maxdepth 1 -name '.rollpin*' | sed 's/^/file /'
 for release in /var/lib/rollpin/*/releases/*/; do
     [ -d "$release" ] || continue
     state=staged

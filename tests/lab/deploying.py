@@ -185,13 +185,13 @@ class Deployer:
         what: str | Path = DEPLOY,
         *,
         user: User = "root",
-        timeout: float = 240,
+        timeout: float = 120,
         **options: Any,
     ) -> Run:
         return ended(self.start(what, user=user, **options), timeout)
 
 
-def ended(process: subprocess.Popen[str], timeout: float = 240) -> Run:
+def ended(process: subprocess.Popen[str], timeout: float = 120) -> Run:
     """Waits for the end; kills what has none."""
     try:
         out, err = process.communicate(timeout=timeout)
@@ -230,13 +230,18 @@ class Watched:
         self.process.stdin.flush()
 
     def end(self, timeout: float = 120) -> Run:
-        assert self.process.stdout is not None
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        out = self.process.stdout.read()
-        status = self.process.wait(timeout)
-        self.reader.join(timeout)
-        return Run(status, out, self.said)
+        process = self.process
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            with process:  # closes the streams
+                status = process.wait(timeout)
+                self.reader.join(timeout)
+                return Run(status, process.stdout.read(), self.said)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
 
 
 # --- a host, before and after ---------------------------------------------------------------------
@@ -256,6 +261,8 @@ def tree(*roots):
                 found[path] = [oct(s.st_mode & 0o7777), s.st_ino, s.st_mtime_ns, s.st_size]
     return found
 
+# sessions, and systemd's own helpers that come and go
+foreign = ("sshd", "/usr/sbin/sshd", "(sd-pam)", "(systemd)", "/lib/systemd", "/usr/lib/systemd")
 mine = set()
 pid = os.getpid()
 while pid:
@@ -268,8 +275,7 @@ for name in os.listdir("/proc"):
             words = open(f"/proc/{name}/cmdline").read().split("\0")
         except OSError:
             continue
-        if words[0] and not words[0].startswith(("sshd", "(sd-pam)", "/usr/sbin/sshd", "/lib/systemd",
-                "/usr/lib/systemd")):
+        if words[0] and not words[0].startswith(foreign):
             processes.append(" ".join(words).strip())
 
 ids = ask("docker", "ps", "-aq", "--no-trunc")

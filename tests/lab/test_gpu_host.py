@@ -42,14 +42,18 @@ def _dockerd(host: Host) -> str:
 
 @pytest.fixture
 def bare(host: Host) -> Iterator[Host]:
-    """A host whose daemon.json and users are put back afterwards."""
-    before = host.run(["cat", DAEMON_JSON]).stdout
+    """A host without log limits and the user ops; it is without them afterwards too."""
+    config = json.loads(host.run(["cat", DAEMON_JSON]).stdout)
+    config.pop("log-opts", None)
+    _clear(host, json.dumps(config, indent=2))
     yield host
-    host.run(f"cat > {DAEMON_JSON}", stdin=before)
-    host.run(
-        "systemctl start docker.service; rm -f /etc/sudoers.d/rollpin-ops; userdel -rf ops",
-        check=False,
-    )
+    _clear(host, json.dumps(config, indent=2))
+
+
+def _clear(host: Host, daemon_json: str) -> None:
+    host.run(f"cat > {DAEMON_JSON}", stdin=daemon_json)
+    host.run("systemctl start docker.service")
+    host.run("rm -f /etc/sudoers.d/rollpin-ops; userdel -rf ops", check=False)
 
 
 @pytest.mark.parametrize("user", ["root", "deploy"])

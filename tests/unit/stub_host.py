@@ -170,7 +170,7 @@ class StubHost:
         return [c for c in self.calls() if c[1] not in ("inspect", "ps", "info", "logs", "image")]
 
     def policy(self, ident: str) -> str:
-        return (self.stub / "containers" / ident / "policy").read_text()
+        return (self.stub / "containers" / ident / "policy").read_bytes().decode()
 
     def journal(self, service: str) -> str:
         return (self.state / service / "journal.jsonl").read_text(encoding="utf-8")

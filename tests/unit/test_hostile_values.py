@@ -12,7 +12,7 @@ import shlex
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from rollpin import note, scripts
@@ -59,7 +59,7 @@ PAYLOADS = (
 # Anything that a process can be given: no NUL, and what UTF-8 can say.
 TEXT = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12)
 HOSTILE = st.lists(st.one_of(st.sampled_from(PAYLOADS), TEXT), min_size=1, max_size=3).map("".join)
-# As a command's first word, `docker` and a path would be other things.
+POLICIES = HOSTILE.filter(lambda text: text not in ("", "no") and ":" not in text)
 PATHS = HOSTILE.map(lambda text: "d" + text.replace("/", "_"))
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 
@@ -75,21 +75,19 @@ def hostile_plans(draw: st.DrawFn, root: str, folder: str) -> Plan:
         mounts=(Mount("A", draw(HOSTILE), draw(HOSTILE), "ro"),),
         caches=(Mount("B", f"{folder}/{draw(PATHS)}/{draw(PATHS)}", draw(HOSTILE)),),
         displaces=(),
-        shm_size=draw(HOSTILE),
-        restart_policy=draw(HOSTILE.filter(lambda p: p != "no")),
+        restart_policy=draw(POLICIES),
         ulimits={"memlock": draw(HOSTILE)},
         name=draw(HOSTILE),
         model_path="org/model",
     )
     # Another name of a container than the service's, and none that is empty.
     name = draw(HOSTILE.filter(lambda n: n != "glm53" and n.strip() == n))
-    policy = draw(HOSTILE.filter(lambda p: ":" not in p and p != "no"))
     foreign = a.container(
         name,
         a.SCAN,
         *draw(st.lists(HOSTILE, max_size=3)),
         image=draw(HOSTILE),
-        policy=policy,
+        policy=draw(POLICIES),
         started=draw(HOSTILE.filter(lambda s: s.rstrip("\n") == s)),
         network="bridge",
     )
@@ -113,9 +111,11 @@ def _state(foreign: Container, root: str) -> HostState:
     )
 
 
+# Each example starts a hundred processes: a few of them, and no search for a smaller one.
 SLOW = settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
+    phases=(Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 BOUND = Bound("glm53-2-0badcafe", a.R2)
@@ -168,8 +168,8 @@ def test_commit_and_what_follows_run_the_planned_commands_only(data: st.DataObje
         host = StubHost(Path(folder))
         plan = data.draw(hostile_plans(str(host.docker_root), folder))
         directory = host.stands(plan, BOUND)
-        (host.stub / "containers" / a.R2 / "status").write_text("running\n")
-        (host.stub / "containers" / a.SCAN / "status").write_text("exited\n")
+        assert host.run(directory / "swap.sh") == (0, _any())
+        host.calls()
 
         assert host.run(directory / "commit.sh", a.R2, "77", "then") == (0, _any())
         assert host.changes() == [["docker", "update", "--restart", plan.main.policy, a.R2]]
@@ -189,6 +189,8 @@ def test_commit_and_what_follows_run_the_planned_commands_only(data: st.DataObje
             ["docker", "update", "--restart", "no", a.R2],
             ["docker", "stop", "-t", "120", a.R2],
             ["docker", "rename", a.R2, "glm53.r2"],
+            ["docker", "rename", a.R1, "glm53"],
+            ["docker", "start", a.R1],
             ["docker", "update", "--restart", plan.stops[0].policy, a.R1],
             ["docker", "update", "--restart", plan.stops[1].policy, a.SCAN],
         ]
@@ -261,7 +263,7 @@ def head(script: str) -> list[str]:
     return shlex.split(text)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.data(), HOSTILE)
 def test_each_assignment_is_its_value(data: st.DataObject, transaction: str) -> None:
     plan = data.draw(hostile_plans("/var/lib/do'cker", "/c"))
@@ -319,3 +321,29 @@ def test_the_fact_quotes_its_values(
         "PATHS=" + "\n".join(paths),
         f"IDLE={' '.join(idle)}",
     ]
+
+
+def test_arming_writes_no_value_into_another_field() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        host = StubHost(Path(folder))
+        engine = dataclasses.replace(a.ENGINE, root=str(host.docker_root))
+        by = 'eve"\nservice=other\nlease=9\\'
+        wanted = dataclasses.replace(a.profile(), caches=())
+        plan = a.plan(a.host(a.production(), engine=engine), wanted, by=by)
+        bound = Bound("glm53-1-0badcafe", a.R1)
+        directory = host.stands(plan, bound)
+        (directory / "armed").unlink()
+        (host.folder / "units").mkdir()
+        text = note.displaced(plan, plan.stops[0], a.AT)
+        (directory / f"displaced-{a.PP4}.md").write_text(text)
+        status, said = host.run(directory / "arm.sh")
+        assert (status, said.split()[-1]) == (0, "armed")
+        lines = (host.folder / "run/transaction").read_text().splitlines()
+        assert [line.partition("=")[0] for line in lines] == [
+            *("id", "service", "release", "by", "since", "seconds")
+        ]
+        assert lines[1:4] == ["service=glm53", "release=1", "by=eve service=other lease=9"]
+        assert (host.state / "RESTORE-glm53").readlink() == directory / "restore.sh"
+        assert (host.state / f"displaced/{a.PP4}.md").read_text() == text
+        assert host.changes() == []
+        _nothing_else_happened(host, plan)

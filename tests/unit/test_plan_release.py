@@ -359,6 +359,23 @@ def test_a_full_disk_does_not_matter_when_the_image_is_there() -> None:
     assert "GiB free" in only(a.plan(dataclasses.replace(full, image=WHY)))
 
 
+@pytest.mark.parametrize("disk", [WHY, None])
+def test_room_that_is_not_known_is_not_enough(disk: Unknown | None) -> None:
+    rest = {p: d for p, d in FREE.disks.items() if p != "/var/lib/docker"}
+    rest |= {"/var/lib/docker": disk} if disk else {}
+    state = dataclasses.replace(FREE, disks=rest)
+    assert "how much room /var/lib/docker has is not known" in only(a.plan(state))
+    assert not a.plan(dataclasses.replace(state, image=a.IMAGE)).refused
+
+
+def test_the_room_is_that_of_the_engines_own_root() -> None:
+    engine = dataclasses.replace(a.ENGINE, root="/data/docker")
+    full = dataclasses.replace(
+        disks("/data/docker", Disk("/data/docker", 1, "rw", exists=True)), engine=engine
+    )
+    assert "/data/docker has 0.0 GiB free" in only(a.plan(full))
+
+
 def test_gpus_that_the_host_lacks() -> None:
     argv = ("python3", "-m", "sglang.launch_server", "--tp-size", "2")
     wanted = dataclasses.replace(a.profile(), gpus="7,8", argv=argv)

@@ -50,6 +50,7 @@ def _observe(path: str, limit: Sequence[str]) -> list[Status]:
     from pyinfra.api.state import State
     from pyinfra.context import ctx_config, ctx_inventory, ctx_state
     from pyinfra_cli.inventory import make_inventory
+    from pyinfra_cli.util import exec_file
 
     if not os.path.exists(path) and "," not in path and "@" not in path:
         raise UsageError(f"there is no inventory {path}; name a file, or hosts with commas")
@@ -58,6 +59,8 @@ def _observe(path: str, limit: Sequence[str]) -> list[Status]:
     state, config = State(), Config()
     ctx_state.set(state)
     ctx_config.set(config)
+    if os.path.exists("config.py"):
+        exec_file("config.py")  # a fleet may say there that it uses sudo
     inventory = make_inventory(path, cwd=os.getcwd())
     ctx_inventory.set(inventory)
     hosts = _chosen(inventory, limit)

@@ -62,7 +62,7 @@ class SGLang:
                     out.append(f"{name} is on, and {flag} was not asked for")
                 continue
             wanted = asked[flag][0] if asked[flag] else "true"
-            if not _equal(wanted, answer[name]):
+            if wanted != "auto" and not _equal(wanted, answer[name]):
                 out.append(f"{name} is {answer[name]!r}, asked for was {wanted!r}")
         return out
 

@@ -61,6 +61,7 @@ for _ in 1 2; do
 done
 # the third: faults that a test gave to the lab's nvidia-smi
 rm -rf /var/lib/rollpin /run/rollpin /run/rollpin-lab /data/glm53_exp
+rm -f /var/lib/docker/.rollpin-ballast
 find /tmp /root /home/deploy -mindepth 1 -maxdepth 1 -name '*pyinfra*' -exec rm -rf {} +
 exit 0
 """

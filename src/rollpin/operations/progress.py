@@ -39,7 +39,8 @@ class PullProgress:
         if not progress.total:
             return
         share = progress.done / progress.total
-        text = f"{progress.done / _MB:.0f} of {progress.total / _MB:.0f} MB, {progress.layers} layer(s)"
+        done, total = progress.done / _MB, progress.total / _MB
+        text = f"{done:.0f} of {total:.0f} MB, {progress.layers} layer(s)"
         if self.terminal:
             self.said = share or 0.01
             sys.stderr.write(f"\r\033[K{self.host.print_prefix}pulling: {text} ({share:.0%})")

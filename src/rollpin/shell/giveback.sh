@@ -12,15 +12,18 @@ if [ "$WAS_RUNNING" = yes ] && ! running "$ID"; then
     for _other in $(timeout -k 5 "$T" docker ps -q --no-trunc); do
         [ -n "$GPUS" ] || break
         [ "$(field "$_other" '{{if or .HostConfig.DeviceRequests (eq .HostConfig.Runtime "nvidia")}}gpu{{end}}')" = gpu ] || continue
-        _theirs=" $(field "$_other" '{{range .HostConfig.DeviceRequests}}{{range .DeviceIDs}}{{.}} {{else}}all {{end}}{{end}}')"
-        for _g in $GPUS; do
-            case "$_g$_theirs" in
-            all* | *" all "* | *" $_g "*)
-                _who=$(field "$_other" '{{.Name}}')
-                say "refused: no room, ${_who#/} holds its GPUs. To put everything back as it was before $SERVICE: sudo sh $LINK"
-                exit 3 ;;
-            esac
-        done
+        _theirs=$(field "$_other" '{{range .HostConfig.DeviceRequests}}{{range .DeviceIDs}}{{.}} {{else}}all {{end}}{{end}}')
+        _meet=no
+        case "$GPUS ${_theirs:-all}" in
+        # Anything but indexes (all, a UUID, a CDI name, what a runtime was told) may be any GPU.
+        *[!0-9" "]*) _meet=yes ;;
+        *) for _g in $GPUS; do case " $_theirs " in *" $_g "*) _meet=yes ;; esac; done ;;
+        esac
+        [ "$_meet" = no ] || {
+            _who=$(field "$_other" '{{.Name}}')
+            say "refused: no room, ${_who#/} holds its GPUs. To put everything back as it was before $SERVICE: sudo sh $LINK"
+            exit 3
+        }
     done
     for _port in $PORTS; do
         if command -v ss >/dev/null && [ -n "$(ss -Hltn "sport = :$_port")" ]; then

@@ -25,7 +25,12 @@ clock() {
         "$(uname -n)" "$(date +%s)" "$_up" "$(cat /proc/sys/kernel/random/boot_id)" \
         "$_systemd" "$(id -u)" "$_missing"
 }
-engine() { timeout -k 2 20 docker info --format '{{json .}}'; }
+engine() {
+    _info=$(timeout -k 2 20 docker info --format '{{json .}}')
+    set -- $?
+    printf '%s\n' "$_info"
+    return "$1"
+}
 containers() {
     _ids=$(timeout -k 2 20 docker ps -aq --no-trunc) || return
     [ -z "$_ids" ] && return 0
@@ -72,9 +77,10 @@ listeners() {
     done
 }
 json() { printf '%s' "$1" | sed 's/\\/\\\\/g; s/"/\\"/g'; }
-# PATHS has one path a line.
+# PATHS has one path a line; the engine's own root, wherever it is, is looked at too.
 disks() {
-    printf '%s\n' "$PATHS" | while IFS= read -r _path; do
+    _root=$(printf '%s\n' "$_info" | sed -n 's/.*"DockerRootDir":"\([^"]*\)".*/\1/p')
+    printf '%s\n%s\n' "$PATHS" "$_root" | sort -u | while IFS= read -r _path; do
         [ -n "$_path" ] || continue
         _exists=no; [ -e "$_path" ] && _exists=yes
         _at=$_path

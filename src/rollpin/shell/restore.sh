@@ -123,6 +123,10 @@ if [ -n "$WRONG" ]; then
 fi
 if [ -s "$DIR/previous-link" ]; then link_to "$(cat "$DIR/previous-link")"; else rm -f "$LINK"; fi
 while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made" 2>/dev/null
+# A rollback that is taken back displaces again what it had brought back.
+for _note in "$DIR"/returned-*.md; do
+    [ ! -e "$_note" ] || cp "$_note" "$STATE/displaced/${_note##*/returned-}" || say "the restore note $_note could not be put back"
+done
 decide "$NOW" "$AFTER" || [ -e "$DIR/$AFTER" ] || { say "$AFTER could not be written"; exit 1; }
 journal "$AFTER" "release $RELEASE was taken back by $MODE"
 stand_down

@@ -1,5 +1,5 @@
 # Stages release RELEASE: everything slow and harmless. Prints `container ID` last.
-# Exits 0 staged; 71 the cache dirs cannot be used; 72 docker create failed; 73 cannot write.
+# Exits 0 staged; 71 the cache dirs cannot be used; 72 docker create failed; 73 cannot write; 75 busy.
 LOG=
 # What is not there yet and will be made, innermost first: unstage.sh removes it again.
 note_parents() {
@@ -19,6 +19,8 @@ clear_stale() {
 }
 fail() { say "$2"; exit "$1"; }
 mkdir -p "$STATE" "$SVC/releases" && chmod 0755 "$STATE" || fail 73 "$STATE cannot be written"
+# Whoever takes it back (the controller was interrupted) waits for the docker command in flight.
+hold 60 "stage-$TX" || fail 75 "another script holds $STATE/mutate.lock"
 mkdir "$DIR" && mkdir "$DIR/logs" && chmod 0755 "$DIR" "$DIR/logs" || fail 73 "$DIR cannot be made"
 (umask 077 && printf '%s' "$SECRET_ENV" >"$DIR/env") || fail 73 "$DIR/env cannot be written"
 : >"$DIR/made"

@@ -1,7 +1,8 @@
 # Takes back what stage.sh made, and what an arm.sh that did not end may have made. Never touches a
 # release that is armed: exits 5 then.
 LOG=
-# Waits for an arm.sh that is still at work.
+# Waits for an arm.sh that is still at work; ends a stage.sh whose controller has given it up.
+if ! hold 2 unstage && [ "$(holder_role)" = "stage-$TX" ]; then evict; fi
 hold 60 unstage || { say "another script holds $STATE/mutate.lock"; exit 1; }
 for _f in armed restoring restored committed rolling-back rolled-back; do
     [ -e "$DIR/$_f" ] && { say "release $RELEASE is $_f: not unstaged"; exit 5; }

@@ -63,6 +63,13 @@ run() {
     [ "$_rc" = 0 ] || say "status $_rc: $_said"
     return "$_rc"
 }
+# A guard that tries again and again says each thing once.
+journal_once() {
+    case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
+    *"\"release\":$RELEASE,"*"\"event\":\"$1\",\"detail\":\"$(clean "$2")\"}") ;;
+    *) journal "$1" "$2" ;;
+    esac
+}
 sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
 # One atomic rename is the decision; what must be true with it is on the disk before and after.
 decide() {
@@ -169,15 +176,18 @@ if [ "$WAS_RUNNING" = yes ] && ! running "$ID"; then
     for _other in $(timeout -k 5 "$T" docker ps -q --no-trunc); do
         [ -n "$GPUS" ] || break
         [ "$(field "$_other" '{{if or .HostConfig.DeviceRequests (eq .HostConfig.Runtime "nvidia")}}gpu{{end}}')" = gpu ] || continue
-        _theirs=" $(field "$_other" '{{range .HostConfig.DeviceRequests}}{{range .DeviceIDs}}{{.}} {{else}}all {{end}}{{end}}')"
-        for _g in $GPUS; do
-            case "$_g$_theirs" in
-            all* | *" all "* | *" $_g "*)
-                _who=$(field "$_other" '{{.Name}}')
-                say "refused: no room, ${_who#/} holds its GPUs. To put everything back as it was before $SERVICE: sudo sh $LINK"
-                exit 3 ;;
-            esac
-        done
+        _theirs=$(field "$_other" '{{range .HostConfig.DeviceRequests}}{{range .DeviceIDs}}{{.}} {{else}}all {{end}}{{end}}')
+        _meet=no
+        case "$GPUS ${_theirs:-all}" in
+        # Anything but indexes (all, a UUID, a CDI name, what a runtime was told) may be any GPU.
+        *[!0-9" "]*) _meet=yes ;;
+        *) for _g in $GPUS; do case " $_theirs " in *" $_g "*) _meet=yes ;; esac; done ;;
+        esac
+        [ "$_meet" = no ] || {
+            _who=$(field "$_other" '{{.Name}}')
+            say "refused: no room, ${_who#/} holds its GPUs. To put everything back as it was before $SERVICE: sudo sh $LINK"
+            exit 3
+        }
     done
     for _port in $PORTS; do
         if command -v ss >/dev/null && [ -n "$(ss -Hltn "sport = :$_port")" ]; then

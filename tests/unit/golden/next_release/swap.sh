@@ -57,6 +57,13 @@ run() {
     [ "$_rc" = 0 ] || say "status $_rc: $_said"
     return "$_rc"
 }
+# A guard that tries again and again says each thing once.
+journal_once() {
+    case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
+    *"\"release\":$RELEASE,"*"\"event\":\"$1\",\"detail\":\"$(clean "$2")\"}") ;;
+    *) journal "$1" "$2" ;;
+    esac
+}
 sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
 # One atomic rename is the decision; what must be true with it is on the disk before and after.
 decide() {

@@ -57,6 +57,13 @@ run() {
     [ "$_rc" = 0 ] || say "status $_rc: $_said"
     return "$_rc"
 }
+# A guard that tries again and again says each thing once.
+journal_once() {
+    case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
+    *"\"release\":$RELEASE,"*"\"event\":\"$1\",\"detail\":\"$(clean "$2")\"}") ;;
+    *) journal "$1" "$2" ;;
+    esac
+}
 sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
 # One atomic rename is the decision; what must be true with it is on the disk before and after.
 decide() {
@@ -168,8 +175,8 @@ same "$1" "$2" "$3"
 sync_docker
 decide armed committed || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }
 journal committed "release $RELEASE serves $SERVICE"
-rm -f /var/lib/rollpin/displaced/1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a.md
-rm -f /var/lib/rollpin/displaced/2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b.md
+mv -f "$STATE"/displaced/1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a.md "$DIR"/returned-1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a.md 2>/dev/null
+mv -f "$STATE"/displaced/2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b.md "$DIR"/returned-2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b.md 2>/dev/null
 stand_down
 [ "$GUARD" = off ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
 say "committed"

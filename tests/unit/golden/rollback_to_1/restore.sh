@@ -57,6 +57,13 @@ run() {
     [ "$_rc" = 0 ] || say "status $_rc: $_said"
     return "$_rc"
 }
+# A guard that tries again and again says each thing once.
+journal_once() {
+    case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
+    *"\"release\":$RELEASE,"*"\"event\":\"$1\",\"detail\":\"$(clean "$2")\"}") ;;
+    *) journal "$1" "$2" ;;
+    esac
+}
 sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
 # One atomic rename is the decision; what must be true with it is on the disk before and after.
 decide() {
@@ -156,7 +163,8 @@ stand_down() {
 # release's turn; 4 the docker engine is not the one these containers live in.
 MODE=${1:-person}
 LOG=$DIR/logs/restore.log
-finish() { _rc=$?; { echo "$_rc" >"$DIR/logs/.restore.rc" && mv -T "$DIR/logs/.restore.rc" "$DIR/logs/restore.rc"; } 2>/dev/null; }
+# Its exit status is for the controller that started it; another run beside it writes none.
+finish() { _rc=$?; [ "$MODE" = controller ] || return 0; { echo "$_rc" >"$DIR/logs/.restore.rc" && mv -T "$DIR/logs/.restore.rc" "$DIR/logs/restore.rc"; } 2>/dev/null; }
 trap finish EXIT
 case $MODE in
 person) WHO=${SUDO_USER:-$(id -un)}@$(uname -n) ;;
@@ -219,13 +227,16 @@ if ! hold 3 restore; then
 fi
 [ -e "$DIR/$AFTER" ] && { say "release $RELEASE was taken back meanwhile"; stand_down; exit 0; }
 rm -f "$STATE/.ballast" "$BALLAST"
-journal "$NOW" "by $MODE"
+case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
+*"\"release\":$RELEASE,"*'"event":"restore-failed"'*) ;;
+*) journal "$NOW" "by $MODE" ;;
+esac
 WRONG=
 wrong() { say "NOT DONE: $1"; WRONG="$WRONG; $1"; }
 await_engine "$ENGINE_WAIT"
 case $? in
-1) journal restore-failed "the docker engine does not answer"; say "restore-failed: start docker, then run: sudo sh $DIR/restore.sh"; exit 1 ;;
-2) journal restore-failed "another docker engine"; say "restore-failed: is the disk of $DOCKER_ROOT mounted? Then run: sudo sh $DIR/restore.sh"; exit 4 ;;
+1) journal_once restore-failed "the docker engine does not answer"; say "restore-failed: start docker, then run: sudo sh $DIR/restore.sh"; exit 1 ;;
+2) journal_once restore-failed "another docker engine"; say "restore-failed: is the disk of $DOCKER_ROOT mounted? Then run: sudo sh $DIR/restore.sh"; exit 4 ;;
 esac
 if [ "$MODE" = boot ]; then
     # The driver may come up after docker.
@@ -245,7 +256,9 @@ _pids=
 if [ -n "$(field 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c '{{.Id}}')" ]; then
     _pids="$_pids $(on_gpus 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c)"
     run docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped'
-    T=60; run docker stop -t 30 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped'; T=60
+    # A failed release gets a short grace, a committed one is drained.
+    if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
+    T=$((_g + 30)); run docker stop -t "$_g" 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped'; T=60
 fi
 await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs; see nvidia-smi"
 [ -z "$(field 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c '{{.Id}}')" ] || rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1 || wrong 'glm53 could not be renamed to glm53.r1'
@@ -266,13 +279,17 @@ T=60
 running 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 does not run: docker start glm53'
 sync_docker
 if [ -n "$WRONG" ]; then
-    journal restore-failed "${WRONG#; }"
+    journal_once restore-failed "${WRONG#; }"
     say "restore-failed:${WRONG#;}"
     say "when that is put right, run: sudo sh $DIR/restore.sh"
     exit 1
 fi
 if [ -s "$DIR/previous-link" ]; then link_to "$(cat "$DIR/previous-link")"; else rm -f "$LINK"; fi
 while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made" 2>/dev/null
+# A rollback that is taken back displaces again what it had brought back.
+for _note in "$DIR"/returned-*.md; do
+    [ ! -e "$_note" ] || cp "$_note" "$STATE/displaced/${_note##*/returned-}" || say "the restore note $_note could not be put back"
+done
 decide "$NOW" "$AFTER" || [ -e "$DIR/$AFTER" ] || { say "$AFTER could not be written"; exit 1; }
 journal "$AFTER" "release $RELEASE was taken back by $MODE"
 stand_down

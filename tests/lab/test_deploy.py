@@ -1,0 +1,584 @@
+"""`pyinfra inventory/lab.py deploys/glm53.py`, as a person runs it: what it does, and what it won't.
+
+The first deploys (as root, as deploy) are made once and looked at by many tests; those change
+nothing. The refusals below them start from hosts as `lab up` left them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rollpin.lab import furnish, images, registry
+from rollpin.lab.host import Host
+from rollpin.lab.state import Lab
+from tests.lab import deploying
+from tests.lab.deploying import (
+    LATEST,
+    QUICK,
+    QUICKLY,
+    RELEASES,
+    STATE,
+    Deployer,
+    Run,
+    Snapshot,
+    Watched,
+    differences,
+    generation,
+    journal,
+    link,
+    look,
+    look_at,
+    release_json,
+    side_by_side,
+)
+
+SECRET = "hunter2-0b9f6c"
+NAMES = ["lab1", "lab2", "lab3"]
+
+
+@pytest.fixture(scope="module")
+def deployer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    return Deployer(lab, tmp_path_factory.mktemp("deploys"))
+
+
+def fresh(hosts: list[Host]) -> list[Host]:
+    side_by_side(Host.reset, hosts)
+    return hosts
+
+
+# --- the first deploy ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Story:
+    """A deploy on fresh hosts, with what stood before and after."""
+
+    hosts: list[Host]
+    before: dict[str, Snapshot]
+    dry: Run
+    after_dry: dict[str, Snapshot]
+    run: Run
+    after: dict[str, Snapshot]
+
+
+@pytest.fixture(scope="module")
+def first(lab: Lab, all_hosts: list[Host], deployer: Deployer) -> Story:
+    """As root: shown by --dry, then run exactly as shown, with a plan bound for every host."""
+    hosts = fresh(all_hosts[:3])
+    before = look_at(hosts)
+    dry = deployer.run(flags=["--dry"], data=QUICKLY)
+    after_dry = look_at(hosts)
+    bound = ",".join(f"{name}:{dry.plan_hash(name)}" for name in before)
+    run = deployer.run(data={**QUICKLY, "plan": bound})
+    return Story(hosts, before, dry, after_dry, run, look_at(hosts))
+
+
+def test_dry_shows_the_plan_and_changes_nothing(first: Story, lab: Lab) -> None:
+    assert first.dry.status == 0, first.dry
+    for host in first.hosts:
+        text = first.dry.plan(host.name)
+        assert text.startswith(f"{host.name}: glm53: release 1 (now: none)")
+        assert f"pinned to {lab.images['latest']} (by the inventory's mirror), to be pulled" in text
+        assert "  stops glm53-pp4 (displaced, with a restore note): is told to listen on" in text
+        assert ("  stops dsv4_scan (displaced" in text) == (host.name == "lab1")
+        assert "  starts glm53 (as glm53.r1 until it serves)" in text
+        assert "idle condition of dsv4_scan shortened from 45 min to 2 s" in text
+        assert differences(first.before[host.name], first.after_dry[host.name]) == {}
+
+
+def test_verdict_line_says_what_matters(first: Story, lab: Lab) -> None:
+    assert first.run.status == 0, first.run
+    assert first.run.words == dict.fromkeys(NAMES, "live"), first.run
+    for host in first.hosts:
+        verdict = first.run.verdicts[host.name]
+        told = re.fullmatch(
+            rf"{host.name}: glm53 live, release 1, {lab.images['latest']}, outage ([\d.]+) s,"
+            rf" note ({RELEASES}/1/NOTE.md)",
+            verdict.line,
+        )
+        assert told, verdict.line
+        assert float(told[1]) > 0
+        assert "glm53 release 1" in host.run(["cat", told[2]]).stdout
+
+
+def test_warning_names_the_cache_that_is_not_written(first: Story) -> None:
+    """This engine never writes FlashInfer's JIT there; what it does write is not warned of."""
+    for host in first.hosts:
+        warned = [w for w in first.run.verdicts[host.name].below.splitlines() if "cache" in w]
+        assert len(warned) == 1, warned
+        assert "/data/glm53_exp/fi_jit_cache:/root/.cache/flashinfer" in warned[0]
+        assert host.run("find /data/glm53_exp/sglang_cache -type f | wc -l").stdout != "0\n"
+
+
+def test_container_is_what_the_profile_says(first: Story, lab: Lab) -> None:
+    for host in first.hosts:
+        found = host.container("glm53")
+        assert found is not None
+        config, given = found["Config"], found["HostConfig"]
+        assert config["Image"] == f"{lab.registry}/lmsysorg/sglang@{lab.images['latest']}"
+        # one argument, with its blank and its quotes
+        assert config["Cmd"][-2:] == ["--json-model-override-args", '{"index_topk_freq": 4}']
+        assert config["Cmd"][:3] == ["python3", "-m", "sglang.launch_server"]
+        assert {k: v for k, v in config["Labels"].items() if k.startswith("rollpin.")} == {
+            "rollpin.service": "glm53",
+            "rollpin.release": "1",
+            "rollpin.profile": LATEST.stem,
+            "rollpin.fingerprint": release_json(host, 1)["fingerprint"],
+        }
+        assert given["RestartPolicy"]["Name"] == "unless-stopped"
+        assert given["NetworkMode"] == "host"
+        assert (given["ShmSize"], given["Init"]) == (32 << 30, True)
+        assert "SGLANG_CACHE_DIR=/root/.cache/sglang" in config["Env"]
+        assert generation(host) == "42"
+
+
+def test_displaced_containers_are_stopped_for_good(first: Story) -> None:
+    for host in first.hosts:
+        after = first.after[host.name].containers
+        for ident, (name, *_) in first.before[host.name].containers.items():
+            # its own id and name; nothing starts it again
+            assert after[ident][:3] == [name, "exited", "no"]
+        assert len(after) == len(first.before[host.name].containers) + 1
+
+
+def test_restore_notes_tell_who_when_why_what_and_one_command(first: Story) -> None:
+    for host in first.hosts:
+        records = {c["Id"]: c for c in host.containers()}
+        notes = host.run(f"ls {STATE}/displaced").stdout.split()
+        assert notes == sorted(f"{i}.md" for i in first.before[host.name].containers)
+        for ident, was in first.before[host.name].containers.items():
+            path = f"{STATE}/displaced/{ident}.md"
+            # whoever logs in can read it
+            text = host.run(["cat", path], user="deploy").stdout
+            for words in (
+                f"{was[0]} was displaced by glm53 release 1",
+                "- who: ",
+                "- when: 20",
+                "- why: it ",
+                f"id {ident}",
+                f"- image: {was[3]}",
+                f"- restart policy: {was[2]} ",
+                "- GPUs: all",
+                "- it was: running",
+            ):
+                assert words in text
+            ports = "30000" if was[0] == furnish.PRODUCTION else "none"
+            assert f"- ports: {ports}\n" in text
+            # the command is a file that exists, and nothing of the environment is in the note
+            script = re.search(rf"sudo sh ({RELEASES}/1/giveback-{ident[:12]}\.sh)", text)
+            assert script
+            host.run(["sh", "-n", script[1]])
+            for variable in records[ident]["Config"]["Env"]:
+                assert variable not in text
+
+
+def test_the_way_back_is_linked(first: Story) -> None:
+    for host in first.hosts:
+        assert link(host) == f"{RELEASES}/1/restore.sh"
+        host.run(["sh", "-n", f"{STATE}/RESTORE-glm53"])
+
+
+def test_journal_tells_the_story_in_order(first: Story) -> None:
+    for host in first.hosts:
+        story = journal(host)
+        assert [x["event"] for x in story] == ["arm", "swap", "swapped", "commit", "committed"]
+        assert {(x["service"], x["release"]) for x in story} == {("glm53", 1)}
+        assert len({x["transaction"] for x in story}) == 1
+        assert [x["uptime"] for x in story] == sorted(x["uptime"] for x in story)
+        ident = first.after[host.name].named("glm53")[0]
+        # the words of the plan, with the id that docker gave
+        assert f"docker start {ident}" in story[0]["detail"]
+
+
+def test_private_files_are_private(first: Story) -> None:
+    for host in first.hosts:
+        files = first.after[host.name].files
+        for name in ("release.json", "records.json", "env"):
+            assert files[f"{RELEASES}/1/{name}"][0] == "0o600"
+        for path in (STATE, f"{STATE}/glm53", f"{STATE}/displaced", f"{RELEASES}/1"):
+            assert files[path][0] == "0o755"
+        said = host.run(["cat", f"{RELEASES}/1/records.json"], user="deploy", check=False)
+        assert said.status != 0
+
+
+def test_nothing_watches_after_the_commit(first: Story) -> None:
+    for host in first.hosts:
+        after = first.after[host.name]
+        assert (after.units, after.unit_files, after.ballast) == ([], [], [])
+        assert [f for f in after.files if f.startswith("/run/rollpin/")] == []
+        assert not [p for p in after.processes if "rollpin" in p]
+        assert after.temporary == first.before[host.name].temporary
+
+
+def test_what_arrived_is_recorded(first: Story, lab: Lab) -> None:
+    """An image's Id is the config's digest on classic stores, the index's with containerd."""
+    _, _, index = registry.ask(lab, "GET", f"manifests/{lab.images['latest']}")
+    platform = json.loads(index)["manifests"][0]["digest"]
+    _, _, manifest = registry.ask(lab, "GET", f"manifests/{platform}")
+    config = json.loads(manifest)["config"]["digest"]
+    for host in first.hosts:
+        image = release_json(host, 1)["image"]
+        assert image["digest"] == lab.images["latest"]
+        assert (image["tag"], image["source"]) == ("latest", "inventory")
+        expected = (
+            ("containerd", lab.images["latest"]) if host.name == "lab3" else ("classic", config)
+        )
+        assert (image["store"], image["id"]) == expected
+        tags = host.run(["docker", "image", "inspect", "-f", "{{.Id}}", "rollpin/glm53:1"])
+        assert tags.stdout.strip() == expected[1]
+
+
+def test_run_again_changes_nothing(first: Story, lab: Lab, deployer: Deployer) -> None:
+    """No docker event, no inode, no request: the registry is not even there."""
+    since = {h.name: h.run(["date", "+%s.%N"]).stdout.strip() for h in first.hosts}
+    before = look_at(first.hosts)
+    registry.down(lab)
+    try:
+        run = deployer.run(data=QUICKLY)
+    finally:
+        registry.up(lab)
+    assert run.status == 0, run
+    assert run.words == dict.fromkeys(NAMES, "unchanged"), run
+    after = look_at(first.hosts)
+    for host in first.hosts:
+        assert f"release 1, {lab.images['latest']}, no outage" in run.verdicts[host.name].line
+        until = host.run(["date", "+%s.%N"]).stdout.strip()
+        events = ["docker", "events", "--since", since[host.name], "--until", until]
+        assert host.run(events).stdout == ""
+        assert differences(before[host.name], after[host.name]) == {}
+
+
+# --- as the user that needs sudo, with a secret --------------------------------------------------
+
+# Looks at every command line on the host until it is told to stop. The word is not on its own.
+WATCH = r"""
+import glob, os, sys
+word, seen, rounds = WORD.encode(), set(), 0
+while not os.path.exists("/run/lab-watch-end"):
+    rounds += 1
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            line = open(path, "rb").read()
+        except OSError:
+            continue
+        if word in line:
+            seen.add(line)
+os.remove("/run/lab-watch-end")
+print(rounds, sorted(seen))
+"""
+
+
+@dataclass(frozen=True)
+class Secretly(Story):
+    watched: str
+
+
+@pytest.fixture(scope="module")
+def as_deploy(
+    all_hosts: list[Host], deployer: Deployer, tmp_path_factory: pytest.TempPathFactory
+) -> Secretly:
+    """As deploy, through sudo; the profile has a secret whose value is a controller's file."""
+    folder = tmp_path_factory.mktemp("secret")
+    (folder / "token").write_text(f"{SECRET}\n")
+    profile = deploying.profile(
+        folder, ("GPUS=all\n", f"GPUS=all\nSECRET_HF_TOKEN={folder}/token\n")
+    )
+    hosts = fresh(all_hosts[:3])
+    before = look_at(hosts)
+    watcher = subprocess.Popen(
+        [*hosts[0].ssh(), "python3", "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert watcher.stdin is not None
+    watcher.stdin.write(WATCH.replace("WORD", repr(SECRET)))
+    watcher.stdin.close()
+    watcher.stdin = None
+    try:
+        run = deployer.run(user="deploy", profile=profile, data=QUICKLY)
+    finally:
+        hosts[0].run(["touch", "/run/lab-watch-end"])
+        watched = watcher.communicate(timeout=30)[0]
+    return Secretly(hosts, before, run, before, run, look_at(hosts), watched)
+
+
+def test_user_with_sudo_deploys_alike(as_deploy: Secretly) -> None:
+    assert as_deploy.run.status == 0, as_deploy.run
+    assert as_deploy.run.words == dict.fromkeys(NAMES, "live"), as_deploy.run
+    for host in as_deploy.hosts:
+        after = as_deploy.after[host.name]
+        assert after.named("glm53")[1][1:3] == ["running", "unless-stopped"]
+        for ident in as_deploy.before[host.name].containers:
+            assert after.containers[ident][1:3] == ["exited", "no"]
+        assert generation(host) == "42"
+        assert (after.units, after.unit_files, after.ballast) == ([], [], [])
+        # pyinfra's own or ours, nothing stays in a home or in /tmp
+        assert after.temporary == as_deploy.before[host.name].temporary
+        owners = host.run(f"find {STATE} /run/rollpin ! -user root").stdout
+        assert owners == ""
+
+
+def test_secret_reaches_the_container_and_nobody_else(as_deploy: Secretly) -> None:
+    for host in as_deploy.hosts:
+        found = host.container("glm53")
+        assert found is not None
+        assert f"HF_TOKEN={SECRET}" in found["Config"]["Env"]
+        places = f"{STATE} /run/rollpin /tmp /var/tmp /home /root /var/log"
+        holding = host.run(f"grep -rl {SECRET} {places}", check=False).stdout.split()
+        assert [f for f in holding if not f.startswith("/var/log/journal")] == [f"{RELEASES}/1/env"]
+        assert host.run(["stat", "-c", "%a %U", f"{RELEASES}/1/env"]).stdout == "600 root\n"
+        # what systemd was asked to run, and what sudo wrote down
+        said = host.run("journalctl --no-pager -q", check=False).stdout
+        assert SECRET not in said
+        assert SECRET not in release_json(host, 1).__str__()
+    rounds, _, seen = as_deploy.watched.partition(" ")
+    assert int(rounds) > 10
+    assert seen.strip() == "[]"
+    assert SECRET not in as_deploy.run.out + as_deploy.run.err
+    assert "--env HF_TOKEN " in as_deploy.run.plan("lab1")
+
+
+# --- tags ----------------------------------------------------------------------------------------
+
+
+def test_tag_is_resolved_once_and_kept(
+    all_hosts: list[Host], deployer: Deployer, lab: Lab, tmp_path: Path
+) -> None:
+    (host,) = fresh([all_hosts[2]])
+    text = LATEST.read_text()
+    (pin,) = re.findall(r"^PIN=.*\n", text, re.MULTILINE)
+    profile = deploying.profile(tmp_path, (pin, ""), name="by_tag")
+    # the mirror says where, and not which
+    mirror = {"lmsysorg/sglang": {"repository": f"{lab.registry}/lmsysorg/sglang"}}
+    data = {**QUICKLY, "rollpin_mirrors": mirror}
+    run = deployer.run(on=[host.name], profile=profile, data=data)
+    assert run.words == {host.name: "live"}, run
+    digest = lab.images["latest"]
+    assert (
+        f"sglang:latest pinned to {digest} (the tag was resolved just now and is recorded with the"
+        " release)" in run.plan(host.name)
+    )
+    recorded = release_json(host, 1)["image"]
+    assert (recorded["digest"], recorded["source"]) == (digest, "resolved")
+    found = host.container("glm53")
+    assert found is not None
+    assert found["Config"]["Image"].endswith(f"@{digest}")
+
+    images.move_tag(lab, images.MOVING, images.NIGHTLY)
+    try:
+        before = look(host)
+        again = deployer.run(on=[host.name], profile=profile, data=data)
+        assert again.words == {host.name: "unchanged"}, again
+        assert f"pinned to {digest} (as release 1 recorded it)" in again.plan(host.name)
+        assert differences(before, look(host)) == {}
+        # asked only when something would change: then it is said, and the pin stays
+        other = {**data, "rollpin_env": {**QUICK, "OTHER": "1"}}
+        dry = deployer.run(on=[host.name], profile=profile, data=other, flags=["--dry"])
+    finally:
+        images.move_tag(lab, images.MOVING, digest)
+    moved = f"sglang:latest points to {lab.images[images.NIGHTLY]} now; the release keeps its pin"
+    assert moved in dry.plan(host.name)
+    assert f"pinned to {digest} (as release 1 recorded it)" in dry.plan(host.name)
+
+
+# --- what was shown is what is done --------------------------------------------------------------
+
+
+def test_host_that_changed_since_the_plan_is_refused(
+    all_hosts: list[Host], deployer: Deployer
+) -> None:
+    host, on = all_hosts[1], [all_hosts[1].name]
+    fresh([host])
+    dry = deployer.run(flags=["--dry"], on=on, data=QUICKLY)
+    host.run(["docker", "update", "--restart", "on-failure:3", furnish.PRODUCTION])
+    before = look(host)
+    bound = dry.plan_hash(host.name)
+    run = deployer.run(on=on, data={**QUICKLY, "plan": bound})
+    assert run.status == 1, run
+    assert run.words == {host.name: "refused"}, run
+    assert f"bound was {bound}; see it with --dry" in run.verdicts[host.name].below
+    assert differences(before, look(host)) == {}
+
+    # between the preview and the key that starts it
+    watched = Watched(deployer.start(flags=[], on=on, data=QUICKLY))
+    watched.until("Press enter to execute...")
+    host.run(["docker", "restart", furnish.PRODUCTION])
+    furnish.wait_healthy(host)
+    before = look(host)
+    watched.answer("")
+    run = watched.end()
+    assert run.status == 1, run
+    assert run.words == {host.name: "refused"}, run
+    below = run.verdicts[host.name].below
+    assert "the host changed since the plan was shown: glm53-pp4: started " in below
+    assert differences(before, look(host)) == {}
+
+
+# --- refusals: by name, and untouched ------------------------------------------------------------
+
+
+@contextmanager
+def prepared(host: Host, script: str, undo: str = ":") -> Iterator[None]:
+    """The host with something in the way; `undo` takes away what a reset does not."""
+    try:
+        host.run(f"set -e\n{script}", timeout=60)
+        yield
+    finally:
+        host.run(undo)
+
+
+SIT = "python3 -c 'import signal; signal.pause()'"
+# name -> (what is put in the way, how it goes away, what the refusal says)
+OBSTACLES: Mapping[str, tuple[str, str, list[str]]] = {
+    "published port": (
+        "docker stop -t 0 glm53-pp4\n"
+        f"docker run -d --init --name squatter -p 30000:30000 IMAGE {SIT}",
+        ":",
+        ["squatter (", "publishes port 30000", "does not say that it may displace squatter"],
+    ),
+    "port on the host's network": (
+        "docker stop -t 0 glm53-pp4\n"
+        "docker run -d --init --name squatter --network host IMAGE python3 -m http.server 30000",
+        ":",
+        ["squatter (", "listens on port 30000", "does not say that it may displace squatter"],
+    ),
+    "GPU container": (
+        f"docker run -d --init --name trainer --gpus all IMAGE {SIT}",
+        ":",
+        ["trainer (", "asks for GPUs all", "does not say that it may displace trainer"],
+    ),
+    "host process": (
+        "docker stop -t 0 glm53-pp4\n"
+        "systemd-run --unit=lab-squatter python3 -m http.server 30000\n"
+        "until ss -Hltn sport = :30000 | grep -q .; do sleep 0.05; done",
+        "systemctl stop lab-squatter",
+        ["port 30000 is held by process ", "(python3) of the host", "ss -ltnp 'sport = :30000'"],
+    ),
+    "busy": (
+        "docker rm -f dsv4_scan\n"
+        "docker run -d --init --name dsv4_scan --gpus all --restart always IMAGE"
+        " sh -c 'while :; do echo working; sleep 0.2; done'\nsleep 0.3",
+        ":",
+        ["dsv4_scan (", "only after 2 s idle, and it was active", "Wait, or ask its owner"],
+    ),
+    "unknown GPUs": (
+        "mkdir -p /run/rollpin-lab\n"
+        """echo '{"exit": 9, "stderr": "GPU is lost"}' >/run/rollpin-lab/nvidia-smi.json""",
+        "rm -rf /run/rollpin-lab",
+        ["the GPUs could not be observed", "who is on the GPUs could not be observed"],
+    ),
+    "model missing": (
+        "mv /data/hf_models/GLM-5.3-NVFP4 /data/hf_models/elsewhere",
+        "mv /data/hf_models/elsewhere /data/hf_models/GLM-5.3-NVFP4",
+        ["the host has no /data/hf_models/GLM-5.3-NVFP4/config.json"],
+    ),
+    "noexec": (
+        "mkdir -p /data/glm53_exp && mount -t tmpfs -o noexec lab /data/glm53_exp",
+        "umount /data/glm53_exp; rm -rf /data/glm53_exp",
+        ["the filesystem of /data/glm53_exp/sglang_cache is mounted noexec"],
+    ),
+    "run with --rm": (
+        "docker rm -f glm53-pp4\n"
+        f"docker run -d --rm --init --name glm53-pp4 --gpus all IMAGE {SIT}",
+        ":",
+        ["glm53-pp4 (", "it was run with --rm: a stop deletes it"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "obstacles",
+    [
+        {"lab1": "busy", "lab2": "published port", "lab3": "GPU container"},
+        {"lab1": "host process", "lab2": "unknown GPUs", "lab3": "model missing"},
+        {"lab1": "port on the host's network", "lab2": "noexec", "lab3": "run with --rm"},
+    ],
+    ids=lambda obstacles: ", ".join(obstacles.values()),
+)
+def test_refused_by_name_and_untouched(
+    all_hosts: list[Host], deployer: Deployer, image: str, obstacles: dict[str, str]
+) -> None:
+    hosts = fresh(all_hosts[:3])
+    with ExitStack() as stack:
+        for host in hosts:
+            put, undo, _ = OBSTACLES[obstacles[host.name]]
+            stack.enter_context(prepared(host, put.replace("IMAGE", image), undo))
+        before = look_at(hosts)
+        dry = deployer.run(data=QUICKLY, flags=["--dry"])
+        run = deployer.run(data=QUICKLY)
+        after = look_at(hosts)
+        assert dry.status == 0, dry
+        assert run.status == 1, run
+        assert run.words == dict.fromkeys(NAMES, "refused"), run
+        for host in hosts:
+            verdict = run.verdicts[host.name]
+            assert "nothing was stopped" in verdict.line
+            for words in OBSTACLES[obstacles[host.name]][2]:
+                assert words in verdict.below, verdict.text
+                assert words in dry.plan(host.name)
+            assert "refused, nothing would be touched" in dry.plan(host.name)
+            assert differences(before[host.name], after[host.name]) == {}, run
+
+
+def test_failed_stage_is_refused_and_leaves_nothing(
+    all_hosts: list[Host], deployer: Deployer, lab: Lab, tmp_path: Path
+) -> None:
+    """A dead registry, a digest that nobody has, cache dirs that cannot be written."""
+    hosts = fresh(all_hosts[:3])
+    nothing = f"sha256:{'5' * 64}"
+    repository = f"{lab.registry}/lmsysorg/sglang"
+    own = {
+        "lab1": {
+            "rollpin_mirrors": {
+                "lmsysorg/sglang": {
+                    "repository": f"{lab.gateway}:5999/lmsysorg/sglang",
+                    "pins": {"latest": lab.images["latest"]},
+                }
+            }
+        },
+        "lab2": {
+            "rollpin_mirrors": {
+                "lmsysorg/sglang": {"repository": repository, "pins": {"latest": nothing}}
+            }
+        },
+        "lab3": {},
+    }
+    said = {
+        "lab1": "connection refused",
+        "lab2": f"pulling {repository}@{nothing}: not found",
+        "lab3": "the container cannot write and execute in a cache dir",
+    }
+    shut = (
+        "mkdir -p /data/glm53_exp/sglang_cache /data/glm53_exp/fi_jit_cache\n"
+        "mount --bind /data/glm53_exp /data/glm53_exp\n"
+        "mount -o remount,bind,ro /data/glm53_exp"
+    )
+    with prepared(hosts[2], shut, "umount /data/glm53_exp; rm -rf /data/glm53_exp"):
+        before = look_at(hosts)
+        run = deployer.run(on=own, data=QUICKLY)
+        after = look_at(hosts)
+    assert run.status == 1, run
+    assert run.words == dict.fromkeys(NAMES, "refused"), run
+    for host in hosts:
+        verdict = run.verdicts[host.name]
+        assert said[host.name] in verdict.below, verdict.text
+        assert "nothing was stopped" in verdict.line
+        left = differences(before[host.name], after[host.name])
+        # a line that says so is all that may stay
+        files = left.pop("files", ({}, {}))[1]
+        assert left == {}, run
+        assert {f for f in files if not f.startswith("/run/rollpin")} <= {
+            STATE,
+            f"{STATE}/mutate.lock",
+            f"{STATE}/glm53",
+            f"{STATE}/glm53/journal.jsonl",
+        }
+        assert [f for f in files if f.startswith("/run/rollpin/")] == []
+    assert journal(hosts[2])[-1]["event"] == "refused"
