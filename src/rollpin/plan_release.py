@@ -96,7 +96,8 @@ def plan_release(
         else:
             refusals.append(stop)
     name = f"{service}.r{number}"
-    refusals += _host_facts(profile, gpus, state)
+    present = _present(pin, state)
+    refusals += _host_facts(profile, gpus, state, present)
     refusals += [
         Refusal(
             f"the secret {variable} cannot be read on the controller",
@@ -132,7 +133,7 @@ def plan_release(
         gpu_holders=gpu_holders(state),
         target_health=wanted,
         baseline=_baseline(stops, wanted, serving),
-        image_present=isinstance(state.image, Image),
+        image_present=present,
         gpus=gpus,
         free_needed=_free_needed(state),
         refusals=tuple(refusals),
@@ -251,7 +252,17 @@ def started(c: Container) -> float:
         return 0.0
 
 
-def _host_facts(profile: Profile, gpus: Sequence[str], state: HostState) -> list[Refusal]:
+def _present(pin: Pin, state: HostState) -> bool:
+    """Is the image on the host? One that a release recorded is seen by its container."""
+    if isinstance(state.image, Image):
+        return True
+    containers = () if isinstance(state.containers, Unknown) else state.containers
+    return any(c.image == pin.reference for c in containers)
+
+
+def _host_facts(
+    profile: Profile, gpus: Sequence[str], state: HostState, image_present: bool
+) -> list[Refusal]:
     out = []
     config = model_on_host(profile)
     if config:

@@ -17,10 +17,11 @@ from rollpin.docker_api import DockerApi
 from rollpin.durations import seconds
 from rollpin.errors import HostError, Lost, UsageError
 from rollpin.facts.host_state import HostState
+from rollpin.fingerprint import fingerprint
 from rollpin.observe import HostState as State
 from rollpin.observe import Unknown, unreachable
 from rollpin.plan import Pin, Plan
-from rollpin.plan_release import model_on_host, plan_release, recorded_pin
+from rollpin.plan_release import model_on_host, pinned, plan_release, recorded_pin
 from rollpin.plan_rollback import plan_rollback
 from rollpin.policy import adjusted
 from rollpin.profile import Profile
@@ -124,8 +125,8 @@ def pin_for(host: Any, profile: Profile, state: State) -> Pin | Unknown:
     repository, tag = profile.image_repository, profile.image_tag
     known = profile.pin or (None if host.data.get("repin") else recorded_pin(profile, state))
     source = "recorded" if not profile.pin else "inventory" if profile.mirrored_from else "profile"
-    if known and _serves(profile, known, state):
-        return Pin(repository, tag, known, source)
+    if known and _serves(profile, kept := Pin(repository, tag, known, source), state):
+        return kept
     now: str | Unknown | None = None
     if tag:
         api = DockerApi(remote_for(host))
@@ -150,10 +151,10 @@ def resolved_once(repository: str, tag: str, digest: str) -> str:
     return _RESOLVED.setdefault((repository, tag), digest)
 
 
-def _serves(profile: Profile, digest: str, state: State) -> bool:
+def _serves(profile: Profile, pin: Pin, state: State) -> bool:
     release = releases.current(state, profile.service)
-    image = release.record.get("image") if release else None
-    return bool(image and image.get("digest") == digest)
+    asked = fingerprint(pinned(profile, pin))
+    return bool(release and release.record.get("fingerprint") == asked)
 
 
 def plan_back(

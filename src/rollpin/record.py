@@ -64,6 +64,7 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
                 "policy": s.policy,
                 "created": s.created,
                 "displaced": s.displaced,
+                "main": s.main,
             }
             for s in plan.starts
         ],

@@ -35,6 +35,15 @@ dir=$1 step=$2 from=$3
 n=0
 while [ $n -lt 20 ] && [ ! -e "$dir/logs/$step.rc" ]; do sleep 0.1; n=$((n + 1)); done
 rc=$(cat "$dir/logs/$step.rc" 2>/dev/null)
+if [ -z "$rc" ]; then
+    # A script that was killed, or went down with its host, leaves no status: the files tell.
+    if [ "$step" = swap ]; then
+        [ -e "$dir/armed" ] || rc=76
+    elif [ -e "$dir/restored" ] || [ -e "$dir/rolled-back" ]; then
+        flock -w 5 "$dir/../../../mutate.lock" true &&
+            rc=$(cat "$dir/logs/$step.rc" 2>/dev/null || echo 0)
+    fi
+fi
 echo "rc=${rc:-none}"
 tail -c "+$((from + 1))" "$dir/logs/$step.log" 2>/dev/null
 exit 0
@@ -73,15 +82,20 @@ def launch(
 
 
 def follow(
-    remote: Remote, directory: str, step: str, within: float, say: Callable[[str], None]
+    remote: Remote,
+    directory: str,
+    step: str,
+    within: float,
+    say: Callable[[str], None],
+    tries: float = 120,
 ) -> int:
     """Says what the script logs until it ends; its exit status. Raises Lost when the host is
-    gone, HostError when the script is not done within `within` seconds.
+    gone for `tries` seconds, HostError when the script is not done within `within` seconds.
     """
     read = 0
     with at_most(within):
         while True:
-            answer = remote.persist(_FOLLOW, (directory, step, str(read)), within=20, tries=120)
+            answer = remote.persist(_FOLLOW, (directory, step, str(read)), within=20, tries=tries)
             first, _, rest = answer.output.partition("\n")
             whole = rest[: rest.rfind("\n") + 1]
             read += len(whole.encode())

@@ -75,7 +75,7 @@ def unstage(staged: Staged, remote: Remote, why: str) -> bool:
     False when it is armed after all: then only restore.sh takes it back. Raises HostError, Lost.
     """
     script = scripts.render_unstage(staged.plan, staged.bound, False, why)
-    answer = remote.persist(script, within=90, tries=120)
+    answer = remote.persist(script, within=90, tries=60)
     if answer.status not in (0, 5):
         raise HostError(f"what was staged could not be removed: {answer.output.strip()[-200:]}")
     return answer.status == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -106,14 +106,12 @@ def _service(state: HostState, name: str) -> Service:
         return Service(name, 0, "", "", "", "", "none", says)
     record = release.record
     serves = record.get("serves")
-    says = ""
     if serves:
-        ident, called = str(serves.get("id") or ""), str(serves.get("name") or name)
+        bears = [(str(serves.get("id") or ""), str(serves.get("name") or name))]
+        says = ""
     else:
-        back: Mapping[str, Any] = next(
-            (s for s in record.get("starts") or () if s.get("displaced")), {}
-        )
-        ident, called = str(back.get("id") or ""), str(back.get("live") or "?")
+        started = record.get("starts") or ()
+        bears = [(str(s.get("id") or ""), str(s.get("live") or "?")) for s in started]
         says = "rolled back to what stood before release 1"
     return Service(
         name=name,
@@ -122,7 +120,7 @@ def _service(state: HostState, name: str) -> Service:
         profile=str(record.get("profile") or ""),
         since=str(record.get("at") or "?"),
         by=str(record.get("by") or "?"),
-        container=_container(state, ident, called),
+        container=", ".join(_container(state, *one) for one in bears),
         says=says,
     )
 
@@ -210,7 +208,8 @@ def _others(state: HostState, known: Iterable[Release]) -> tuple[str, ...]:
     """Running containers with GPUs that are no service's: production of before, or a stranger."""
     if isinstance(state.containers, Unknown):
         return ()
-    ours = {releases.serving_id(r) for r in known}
+    serving = (releases.current(state, name) for name in {r.service for r in known})
+    ours = {str(s["id"]) for r in serving if r for s in r.record.get("starts") or ()}
     mine = {c.id for c in state.containers if "rollpin.service" in c.labels}
     return tuple(
         f"{c.name} {c.status}"

@@ -64,7 +64,11 @@ class Transaction:
         self.probe = probe
         self.say = say
         self.dir = release_dir(self.plan.service, self.plan.number)
-        self.examiner = Examiner(remote, api, probe, patience=max(self.plan.lease, 15.0))
+        # For how long a lost host is asked again (docs/deadlines.md): going forward no longer than
+        # the lease that nobody renews then; going back until the guard must have acted.
+        self.patience = max(self.plan.lease, 15.0)
+        self.insistence = max(self.plan.lease * 2, 30.0)
+        self.examiner = Examiner(remote, api, probe, self.patience)
         self.baseline: Health | None = None
         self.arming = False
         self.outcome = Outcome(warnings=self.plan.warnings)
@@ -132,7 +136,7 @@ class Transaction:
         )
         self._launch("swap")
         grace = max((s.grace for s in self.plan.stops), default=0.0)
-        status = steps.follow(self.remote, self.dir, "swap", grace + SLACK, self.say)
+        status = steps.follow(self.remote, self.dir, "swap", grace + SLACK, self.say, self.patience)
         self.outcome.stopped = steps.stopped_at(self.remote, self.dir)
         if status == 76:
             raise TakenOver("the release was taken back while it was swapped in")
@@ -213,7 +217,7 @@ class Transaction:
                 return self._verdict(Word.RESTORE_FAILED, f"{reason}; {e}")
 
     def _restore(self, reason: str) -> Verdict:
-        tries = max(self.plan.lease * 2, 120.0)
+        tries = self.insistence
         state = steps.state_of(self.remote, self.dir, tries)
         by_other = state in ("restoring", "restored")
         if state == "committed":
@@ -221,7 +225,7 @@ class Transaction:
         untouched = steps.status_of(self.remote, self.dir, "swap") == 74
         if state != "restored":
             self._launch("restore")
-            status = steps.follow(self.remote, self.dir, "restore", 900, self.say)
+            status = steps.follow(self.remote, self.dir, "restore", 900, self.say, tries)
             state = steps.state_of(self.remote, self.dir, tries)
             if state == "committed":
                 return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
@@ -282,7 +286,7 @@ class Transaction:
 
     def _still_ours(self) -> None:
         # Cheap when asked often: the renewal's answer is as fresh as the lease needs.
-        state = steps.state_of(self.remote, self.dir, tries=max(self.plan.lease, 15))
+        state = steps.state_of(self.remote, self.dir, self.patience)
         if state != "armed":
             raise TakenOver(f"the release is {state} meanwhile")
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -47,9 +49,12 @@ class Controller:
         deploy: str = "glm53",
         *,
         engine: dict[str, str] | None = None,
+        terminal: bool = False,
         **data: str,
     ) -> None:
-        """`engine`: variables of the lab engine; `data`: `--data` of the run."""
+        """`engine`: variables of the lab engine; `data`: `--data` of the run. `terminal`: it runs
+        on a terminal of its own, which `hang_up` takes away.
+        """
         words = ["-y", "inventory/lab.py", f"deploys/{deploy}.py", "--limit", host.name]
         if deploy == "glm53":
             given = {"lease": "5s", "rollpin_idle": "0s", "rollpin_settle": "0.3s", **data}
@@ -63,26 +68,37 @@ class Controller:
         self.lines: list[str] = []
         self._news = threading.Condition()
         self._ended = False
+        self._hung_up = False
+        # setsid makes the terminal the controlling one of the new session
+        argv = ["setsid", "--ctty", "--wait", PYINFRA, *words] if terminal else [PYINFRA, *words]
+        self._master, outlet = pty.openpty() if terminal else os.pipe()
         self.process = subprocess.Popen(
-            [PYINFRA, *words],
+            argv,
             cwd=ROOT,
             env={**os.environ, "ROLLPIN_LAB": host.lab.name, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
+            stdin=outlet if terminal else subprocess.DEVNULL,
+            stdout=outlet,
+            stderr=outlet,
+            start_new_session=not terminal,
         )
+        os.close(outlet)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._news:
-                self.lines.append(line.rstrip("\n"))
-                self._news.notify_all()
+        rest = b""
+        with suppress(OSError):  # how a terminal ends
+            while not self._hung_up:
+                # closing would not count while a read is under way
+                if not select.select([self._master], [], [], 0.05)[0]:
+                    continue
+                if not (chunk := os.read(self._master, 65536)):
+                    break
+                *lines, rest = (rest + chunk).split(b"\n")
+                with self._news:
+                    self.lines += [x.decode(errors="replace").rstrip("\r") for x in lines]
+                    self._news.notify_all()
+        os.close(self._master)
         with self._news:
             self._ended = True
             self._news.notify_all()
@@ -100,8 +116,6 @@ class Controller:
             self.process.kill()
             self.process.wait(10)
         self._reader.join(10)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
         if error is not None:
             error.add_note(f"--- the controller on {self.host.name} said:\n{self.output}")
 
@@ -132,6 +146,11 @@ class Controller:
         """As the OOM killer or a lost machine would."""
         self.process.kill()
         self.process.wait(10)
+
+    def hang_up(self) -> None:
+        """Its terminal goes away: SIGHUP, and nothing can be said any more."""
+        self._hung_up = True
+        self._reader.join(10)
 
     def end(self, deadline: float = 60) -> int:
         """Its exit status, within `deadline` seconds."""
@@ -312,7 +331,9 @@ class Gate:
         await_on_host(self.host, "[ -e /run/rollpin-lab/gate/reached ]", deadline)
 
     def open(self) -> None:
-        self.host.run(["rm", "-f", "/run/rollpin-lab/gate/closed"])
+        """From outside, so also while nobody can log in."""
+        for init in processes(self.host, "systemd")[:1]:
+            Path(f"/proc/{init}/root/run/rollpin-lab/gate/closed").unlink(missing_ok=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`pyinfra inventory/lab.py deploys/glm53.py`, as a person runs it: what it does, and what it won't.
+"""`pyinfra inventory/lab.py deploys/glm53.py`, as a person runs it: what it does and refuses.
 
 The first deploys (as root, as deploy) are made once and looked at by many tests; those change
 nothing. The refusals below them start from hosts as `lab up` left them.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -256,6 +257,17 @@ def test_run_again_changes_nothing(first: Story, lab: Lab, deployer: Deployer) -
         assert differences(before[host.name], after[host.name]) == {}
 
 
+def test_displaced_stays_away_while_there_is_no_room(first: Story, deployer: Deployer) -> None:
+    before = look_at(first.hosts)
+    run = deployer.run("deploys/restore_displaced.py", data={"container": furnish.PRODUCTION})
+    assert run.status == 1, run
+    assert run.words == dict.fromkeys(NAMES, "refused"), run
+    for host in first.hosts:
+        said = f"there is no room for {furnish.PRODUCTION}: glm53 "
+        assert said in run.verdicts[host.name].below
+        assert differences(before[host.name], look(host)) == {}
+
+
 # --- as the user that needs sudo, with a secret --------------------------------------------------
 
 # Looks at every command line on the host until it is told to stop. The word is not on its own.
@@ -277,115 +289,111 @@ print(rounds, sorted(seen))
 
 
 @dataclass(frozen=True)
-class Secretly(Story):
+class Secretly:
+    """A deploy as the user `deploy`; `again` makes another of the same profile."""
+
+    host: Host
+    before: Snapshot
+    run: Run
+    after: Snapshot
     watched: str
+    again: Callable[..., Run]
 
 
 @pytest.fixture(scope="module")
 def as_deploy(
-    all_hosts: list[Host], deployer: Deployer, tmp_path_factory: pytest.TempPathFactory
+    all_hosts: list[Host], deployer: Deployer, lab: Lab, tmp_path_factory: pytest.TempPathFactory
 ) -> Secretly:
-    """As deploy, through sudo; the profile has a secret whose value is a controller's file."""
+    """As deploy, through sudo, on the containerd store. The profile names a tag and no digest, and
+    a secret whose value is in a file of the controller.
+    """
     folder = tmp_path_factory.mktemp("secret")
     (folder / "token").write_text(f"{SECRET}\n")
-    profile = deploying.profile(
-        folder, ("GPUS=all\n", f"GPUS=all\nSECRET_HF_TOKEN={folder}/token\n")
-    )
-    hosts = fresh(all_hosts[:3])
-    before = look_at(hosts)
+    (pin,) = re.findall(r"^PIN=.*\n", LATEST.read_text(), re.MULTILINE)
+    secret = f"GPUS=all\nSECRET_HF_TOKEN={folder}/token\n"
+    profile = deploying.profile(folder, (pin, ""), ("GPUS=all\n", secret), name="by_tag")
+    # the mirror says where, and not which
+    mirror = {registry.REPOSITORY: {"repository": f"{lab.registry}/{registry.REPOSITORY}"}}
+    host = all_hosts[2]
+
+    def run(**more: Any) -> Run:
+        data = {**QUICKLY, "rollpin_mirrors": mirror, **more.pop("data", {})}
+        return deployer.run(on=[host.name], user="deploy", profile=profile, data=data, **more)
+
+    host.reset()
+    before = look(host)
     watcher = subprocess.Popen(
-        [*hosts[0].ssh(), "python3", "-"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [*host.ssh(), "python3", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert watcher.stdin is not None
     watcher.stdin.write(WATCH.replace("WORD", repr(SECRET)))
     watcher.stdin.close()
     watcher.stdin = None
     try:
-        run = deployer.run(user="deploy", profile=profile, data=QUICKLY)
+        first = run()
     finally:
-        hosts[0].run(["touch", "/run/lab-watch-end"])
+        host.run(["touch", "/run/lab-watch-end"])
         watched = watcher.communicate(timeout=30)[0]
-    return Secretly(hosts, before, run, before, run, look_at(hosts), watched)
+    return Secretly(host, before, first, look(host), watched, run)
 
 
 def test_user_with_sudo_deploys_alike(as_deploy: Secretly) -> None:
     assert as_deploy.run.status == 0, as_deploy.run
-    assert as_deploy.run.words == dict.fromkeys(NAMES, "live"), as_deploy.run
-    for host in as_deploy.hosts:
-        after = as_deploy.after[host.name]
-        assert after.named("glm53")[1][1:3] == ["running", "unless-stopped"]
-        for ident in as_deploy.before[host.name].containers:
-            assert after.containers[ident][1:3] == ["exited", "no"]
-        assert generation(host) == "42"
-        assert (after.units, after.unit_files, after.ballast) == ([], [], [])
-        # pyinfra's own or ours, nothing stays in a home or in /tmp
-        assert after.temporary == as_deploy.before[host.name].temporary
-        owners = host.run(f"find {STATE} /run/rollpin ! -user root").stdout
-        assert owners == ""
+    host, after = as_deploy.host, as_deploy.after
+    assert as_deploy.run.words == {host.name: "live"}, as_deploy.run
+    assert after.named("glm53")[1][1:3] == ["running", "unless-stopped"]
+    for ident in as_deploy.before.containers:
+        assert after.containers[ident][1:3] == ["exited", "no"]
+    assert generation(host) == "42"
+    assert (after.units, after.unit_files, after.ballast) == ([], [], [])
+    # pyinfra's own or ours, nothing stays in a home or in /tmp
+    assert after.temporary == as_deploy.before.temporary
+    assert host.run(f"find {STATE} /run/rollpin ! -user root").stdout == ""
 
 
 def test_secret_reaches_the_container_and_nobody_else(as_deploy: Secretly) -> None:
-    for host in as_deploy.hosts:
-        found = host.container("glm53")
-        assert found is not None
-        assert f"HF_TOKEN={SECRET}" in found["Config"]["Env"]
-        places = f"{STATE} /run/rollpin /tmp /var/tmp /home /root /var/log"
-        holding = host.run(f"grep -rl {SECRET} {places}", check=False).stdout.split()
-        assert [f for f in holding if not f.startswith("/var/log/journal")] == [f"{RELEASES}/1/env"]
-        assert host.run(["stat", "-c", "%a %U", f"{RELEASES}/1/env"]).stdout == "600 root\n"
-        # what systemd was asked to run, and what sudo wrote down
-        said = host.run("journalctl --no-pager -q", check=False).stdout
-        assert SECRET not in said
-        assert SECRET not in release_json(host, 1).__str__()
+    host = as_deploy.host
+    found = host.container("glm53")
+    assert found is not None
+    assert f"HF_TOKEN={SECRET}" in found["Config"]["Env"]
+    places = f"{STATE} /run/rollpin /tmp /var/tmp /home /root /var/log"
+    holding = host.run(f"grep -rl {SECRET} {places}", check=False).stdout.split()
+    assert holding == [f"{RELEASES}/1/env"]
+    assert host.run(["stat", "-c", "%a %U", f"{RELEASES}/1/env"]).stdout == "600 root\n"
+    # what systemd was asked to run, and what sudo wrote down (my own grep is there too)
+    said = host.run("journalctl --no-pager -q", check=False).stdout
+    assert [x for x in said.splitlines() if SECRET in x and "grep -rl" not in x] == []
     rounds, _, seen = as_deploy.watched.partition(" ")
     assert int(rounds) > 10
     assert seen.strip() == "[]"
     assert SECRET not in as_deploy.run.out + as_deploy.run.err
-    assert "--env HF_TOKEN " in as_deploy.run.plan("lab1")
+    assert "--env HF_TOKEN " in as_deploy.run.plan(host.name)
 
 
-# --- tags ----------------------------------------------------------------------------------------
-
-
-def test_tag_is_resolved_once_and_kept(
-    all_hosts: list[Host], deployer: Deployer, lab: Lab, tmp_path: Path
-) -> None:
-    (host,) = fresh([all_hosts[2]])
-    text = LATEST.read_text()
-    (pin,) = re.findall(r"^PIN=.*\n", text, re.MULTILINE)
-    profile = deploying.profile(tmp_path, (pin, ""), name="by_tag")
-    # the mirror says where, and not which
-    mirror = {"lmsysorg/sglang": {"repository": f"{lab.registry}/lmsysorg/sglang"}}
-    data = {**QUICKLY, "rollpin_mirrors": mirror}
-    run = deployer.run(on=[host.name], profile=profile, data=data)
-    assert run.words == {host.name: "live"}, run
-    digest = lab.images["latest"]
-    assert (
-        f"sglang:latest pinned to {digest} (the tag was resolved just now and is recorded with the"
-        " release)" in run.plan(host.name)
-    )
+def test_tag_is_resolved_once_and_kept(as_deploy: Secretly, lab: Lab) -> None:
+    host, digest = as_deploy.host, lab.images["latest"]
+    said = "(the tag was resolved just now and is recorded with the release)"
+    assert f"sglang:latest pinned to {digest} {said}" in as_deploy.run.plan(host.name)
     recorded = release_json(host, 1)["image"]
     assert (recorded["digest"], recorded["source"]) == (digest, "resolved")
-    found = host.container("glm53")
-    assert found is not None
-    assert found["Config"]["Image"].endswith(f"@{digest}")
+    assert as_deploy.after.named("glm53")[1][3].endswith(f"sglang@{digest}")
 
+    before = look(host)
     images.move_tag(lab, images.MOVING, images.NIGHTLY)
     try:
-        before = look(host)
-        again = deployer.run(on=[host.name], profile=profile, data=data)
-        assert again.words == {host.name: "unchanged"}, again
-        assert f"pinned to {digest} (as release 1 recorded it)" in again.plan(host.name)
-        assert differences(before, look(host)) == {}
+        again = as_deploy.again()
         # asked only when something would change: then it is said, and the pin stays
-        other = {**data, "rollpin_env": {**QUICK, "OTHER": "1"}}
-        dry = deployer.run(on=[host.name], profile=profile, data=other, flags=["--dry"])
+        other = {"rollpin_env": {**QUICK, "OTHER": "1"}}
+        dry = as_deploy.again(data=other, flags=["--dry"])
     finally:
         images.move_tag(lab, images.MOVING, digest)
+    kept = f"pinned to {digest} (as release 1 recorded it)"
+    assert again.words == {host.name: "unchanged"}, again
+    assert kept in again.plan(host.name)
+    assert f"{kept}, already on the host" in dry.plan(host.name)
     moved = f"sglang:latest points to {lab.images[images.NIGHTLY]} now; the release keeps its pin"
     assert moved in dry.plan(host.name)
-    assert f"pinned to {digest} (as release 1 recorded it)" in dry.plan(host.name)
+    assert differences(before, look(host)) == {}
 
 
 # --- what was shown is what is done --------------------------------------------------------------
@@ -425,13 +433,13 @@ def test_host_that_changed_since_the_plan_is_refused(
 
 
 @contextmanager
-def prepared(host: Host, script: str, undo: str = ":") -> Iterator[None]:
+def prepared(host: Host, script: str, undo: str = "") -> Iterator[None]:
     """The host with something in the way; `undo` takes away what a reset does not."""
     try:
         host.run(f"set -e\n{script}", timeout=60)
         yield
     finally:
-        host.run(undo)
+        host.run(undo or ":")
 
 
 SIT = "python3 -c 'import signal; signal.pause()'"
@@ -440,18 +448,18 @@ OBSTACLES: Mapping[str, tuple[str, str, list[str]]] = {
     "published port": (
         "docker stop -t 0 glm53-pp4\n"
         f"docker run -d --init --name squatter -p 30000:30000 IMAGE {SIT}",
-        ":",
+        "",
         ["squatter (", "publishes port 30000", "does not say that it may displace squatter"],
     ),
     "port on the host's network": (
         "docker stop -t 0 glm53-pp4\n"
         "docker run -d --init --name squatter --network host IMAGE python3 -m http.server 30000",
-        ":",
+        "",
         ["squatter (", "listens on port 30000", "does not say that it may displace squatter"],
     ),
     "GPU container": (
         f"docker run -d --init --name trainer --gpus all IMAGE {SIT}",
-        ":",
+        "",
         ["trainer (", "asks for GPUs all", "does not say that it may displace trainer"],
     ),
     "host process": (
@@ -464,8 +472,9 @@ OBSTACLES: Mapping[str, tuple[str, str, list[str]]] = {
     "busy": (
         "docker rm -f dsv4_scan\n"
         "docker run -d --init --name dsv4_scan --gpus all --restart always IMAGE"
-        " sh -c 'while :; do echo working; sleep 0.2; done'\nsleep 0.3",
-        ":",
+        " sh -c 'while :; do echo working; sleep 0.2; done'\n"
+        "until docker logs dsv4_scan | grep -q .; do sleep 0.05; done",
+        "",
         ["dsv4_scan (", "only after 2 s idle, and it was active", "Wait, or ask its owner"],
     ),
     "unknown GPUs": (
@@ -487,44 +496,46 @@ OBSTACLES: Mapping[str, tuple[str, str, list[str]]] = {
     "run with --rm": (
         "docker rm -f glm53-pp4\n"
         f"docker run -d --rm --init --name glm53-pp4 --gpus all IMAGE {SIT}",
-        ":",
+        "",
         ["glm53-pp4 (", "it was run with --rm: a stop deletes it"],
     ),
 }
 
 
-@pytest.mark.parametrize(
-    "obstacles",
-    [
-        {"lab1": "busy", "lab2": "published port", "lab3": "GPU container"},
-        {"lab1": "host process", "lab2": "unknown GPUs", "lab3": "model missing"},
-        {"lab1": "port on the host's network", "lab2": "noexec", "lab3": "run with --rm"},
-    ],
-    ids=lambda obstacles: ", ".join(obstacles.values()),
-)
-def test_refused_by_name_and_untouched(
-    all_hosts: list[Host], deployer: Deployer, image: str, obstacles: dict[str, str]
+IN_THE_WAY = {
+    "lab1": ["busy", "published port", "model missing"],
+    "lab2": ["host process", "GPU container", "noexec"],
+    "lab3": ["port on the host's network", "run with --rm", "unknown GPUs"],
+}
+
+
+def test_refused_by_name_untouched_and_all_at_once(
+    all_hosts: list[Host], deployer: Deployer, image: str
 ) -> None:
     hosts = fresh(all_hosts[:3])
     with ExitStack() as stack:
         for host in hosts:
-            put, undo, _ = OBSTACLES[obstacles[host.name]]
-            stack.enter_context(prepared(host, put.replace("IMAGE", image), undo))
+            for name in IN_THE_WAY[host.name]:
+                put, undo, _ = OBSTACLES[name]
+                stack.enter_context(prepared(host, put.replace("IMAGE", image), undo))
         before = look_at(hosts)
         dry = deployer.run(data=QUICKLY, flags=["--dry"])
         run = deployer.run(data=QUICKLY)
         after = look_at(hosts)
-        assert dry.status == 0, dry
-        assert run.status == 1, run
-        assert run.words == dict.fromkeys(NAMES, "refused"), run
-        for host in hosts:
-            verdict = run.verdicts[host.name]
-            assert "nothing was stopped" in verdict.line
-            for words in OBSTACLES[obstacles[host.name]][2]:
-                assert words in verdict.below, verdict.text
-                assert words in dry.plan(host.name)
-            assert "refused, nothing would be touched" in dry.plan(host.name)
-            assert differences(before[host.name], after[host.name]) == {}, run
+    assert sorted(OBSTACLES) == sorted(name for names in IN_THE_WAY.values() for name in names)
+    # to look is no failure, to deploy is one
+    assert dry.status == 0, dry
+    assert run.status == 1, run
+    assert run.words == dict.fromkeys(NAMES, "refused"), run
+    for host in hosts:
+        verdict, plan = run.verdicts[host.name], dry.plan(host.name)
+        assert "nothing was stopped" in verdict.line
+        assert "refused, nothing would be touched" in plan
+        for name in IN_THE_WAY[host.name]:
+            for words in OBSTACLES[name][2]:
+                assert words in verdict.below, f"{name}: {verdict.text}"
+                assert words in plan, f"{name}: {plan}"
+        assert differences(before[host.name], after[host.name]) == {}, run
 
 
 def test_failed_stage_is_refused_and_leaves_nothing(

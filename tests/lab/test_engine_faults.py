@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rollpin.lab import images
+from rollpin.lab import images, registry
 from rollpin.lab.host import Host, User
 from rollpin.lab.state import Lab
 from tests.lab import deploying
@@ -27,15 +28,15 @@ from tests.lab.deploying import (
     side_by_side,
 )
 
-# What a host must show before and after. One run hurts every host in its own way.
+# One run hurts every host in its own way; `image` is an image with crash-load inside.
 FAULTS = [
     {"lab1": "hang", "lab2": "freeze", "lab3": "never-ready"},
-    {"lab1": "crash-load", "lab2": "crash-after:0.5", "lab3": "wrong-model"},
+    {"lab1": "image", "lab2": "crash-after:0.5", "lab3": "wrong-model"},
     {"lab1": "ignore-sigterm,lie:garbage", "lab2": "lie:garbage", "lab3": "lie:500"},
 ]
 # What the verdict says of each, beside the words that all of them share.
 SAID = {
-    "crash-load": "RuntimeError: The size of tensor a",
+    "image": "RuntimeError: The size of tensor a",
     "crash-after:0.5": "",  # whichever check meets it first
     "hang": "not ready within 8 s: /health gives no answer",
     "freeze": "not ready within 8 s: /health gives no answer",
@@ -74,20 +75,32 @@ def patient(folder: Path) -> Path:
     return deploying.profile(folder, ("SERVICE=glm53\n", "SERVICE=glm53\nFAILED_STOP_TIMEOUT=2s\n"))
 
 
+def broken_image(lab: Lab) -> tuple[str, dict[str, Any]]:
+    """The digest of an image that never loads, and the host data that pins it."""
+    digest = images.push_variant(lab, "broken", {**QUICK, "ROLLPIN_LAB_FAULT": "crash-load"})
+    mirror = {"repository": f"{lab.registry}/{registry.REPOSITORY}", "pins": {"latest": digest}}
+    return digest, {"rollpin_mirrors": {registry.REPOSITORY: mirror}}
+
+
 @pytest.mark.parametrize("faults", FAULTS, ids=lambda faults: " ".join(faults.values()))
 def test_engine_that_fails_is_taken_back(
     deployer: Deployer,
     standing: list[Host],
     before: dict[str, Snapshot],
+    lab: Lab,
     tmp_path: Path,
     faults: dict[str, str],
 ) -> None:
     data = {"rollpin_settle": "2s", "rollpin_start_deadline": "8s"}
     own = {
-        name: {"rollpin_env": {**QUICK, "ROLLPIN_LAB_FAULT": fault}}
+        name: broken_image(lab)[1]
+        if fault == "image"
+        else {"rollpin_env": {**QUICK, "ROLLPIN_LAB_FAULT": fault}}
         for name, fault in faults.items()
     }
-    run = deployer.run(data=data, on=own, profile=patient(tmp_path))
+    # as either user: the way back must not depend on who went forward
+    user: User = "deploy" if "image" in faults.values() else "root"
+    run = deployer.run(user=user, data=data, on=own, profile=patient(tmp_path))
     after = look_at(standing)
     assert run.status == 1, run
     assert run.words == dict.fromkeys(faults, "restored"), run
@@ -99,19 +112,14 @@ def test_engine_that_fails_is_taken_back(
         _as_before(host, before[host.name], after[host.name], run)
 
 
-@pytest.mark.parametrize("user", ["deploy"])
+@pytest.mark.slow
+@pytest.mark.parametrize("user", ["root", "deploy"])
 def test_broken_image_is_taken_back_everywhere(
     deployer: Deployer, standing: list[Host], before: dict[str, Snapshot], lab: Lab, user: User
 ) -> None:
-    """As the user that needs sudo; the image itself is broken, not what the host is told."""
-    digest = images.push_variant(lab, "broken", {**QUICK, "ROLLPIN_LAB_FAULT": "crash-load"})
-    mirrors = {
-        "lmsysorg/sglang": {
-            "repository": f"{lab.registry}/lmsysorg/sglang",
-            "pins": {"latest": digest},
-        }
-    }
-    run = deployer.run(user=user, data={"rollpin_mirrors": mirrors, "rollpin_settle": "1s"})
+    """The image itself is broken, not what the host is told."""
+    digest, data = broken_image(lab)
+    run = deployer.run(user=user, data={**data, "rollpin_settle": "1s"})
     after = look_at(standing)
     assert run.status == 1, run
     assert run.words == dict.fromkeys(before, "restored"), run
@@ -145,6 +153,7 @@ def _as_before(host: Host, before: Snapshot, after: Snapshot, run: Run) -> None:
     assert LATEST.stem in host.run(["cat", f"{folder}/NOTE.md"]).stdout
 
 
+@pytest.mark.slow
 def test_slow_or_careless_engines_go_live(
     deployer: Deployer, standing: list[Host], before: dict[str, Snapshot], tmp_path: Path
 ) -> None:

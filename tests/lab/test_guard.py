@@ -267,17 +267,18 @@ def changed_after_it_was_shown(host: Host) -> None:
 def changed_after_arming(host: Host) -> None:
     """swap.sh looks once more, at the last moment, and ends untouched."""
     before = furnished(host)
-    with Controller(host, lease="10m") as run:
-        run.wait_for("] arming")
-        run.send(signal.SIGSTOP)
-        await_on_host(host, release_file("armed"))
+    words = "{{.Name}} {{.State.Status}} {{.State.StartedAt}}"
+    with gate(host, words) as held, Controller(host, lease="10m") as run:
+        held.reached()
         host.run(["docker", "restart", "glm53-pp4"])
         furnish.wait_healthy(host)
-        run.send(signal.SIGCONT)
+        since = untouched_since(host)
+        held.open()
         assert run.end() == 1
         assert run.word() == "refused"
         assert "changed since the plan" in run.verdict()
     as_it_was(host, before)
+    assert untouched_since(host) == since
 
 
 def dockerd_killed_while_waiting(host: Host) -> None:
@@ -295,11 +296,14 @@ def dockerd_killed_while_waiting(host: Host) -> None:
 
 
 def rebooted_while_waiting(host: Host) -> None:
+    """`systemctl reboot`, and a controller that sees nothing of it until all is over."""
     before = furnished(host)
-    with Controller(host, engine=NEVER_READY) as run:
+    with Controller(host, engine=NEVER_READY, lease="10m") as run:
         run.wait_for("] waiting for")
+        run.send(signal.SIGSTOP)
         host.reboot()
         as_it_was(host, before, GUARD)
+        run.send(signal.SIGCONT)
         assert run.end(120) == 1
         assert run.word() in ("restored", "restored, unverified")
     assert _restored_by(host) == "boot"

@@ -86,60 +86,67 @@ def test_release_over_release_and_back(deployer: Deployer, fleet: list[Host]) ->
         assert left_over(after_two[host.name], look(host)) == {}, third
         assert link(host) == f"{RELEASES}/2/restore.sh"
 
-    # lab1 one release back, lab3 to what stood before release 1
-    back = deployer.run(ROLLBACK, on={one.name: {}, three.name: {"to": 0}})
+    # one release back: by deploys/rollback.py without a word more, and by hand
+    back = deployer.run(ROLLBACK, on=[one.name])
     assert back.status == 0, back
-    assert back.words == dict.fromkeys(names, "live"), back
+    assert back.words == {one.name: "live"}, back
     assert "rolled back to release 1" in back.verdicts[one.name].below
-    assert "rolled back to what stood before release 1" in back.verdicts[three.name].below
+    assert " rolled-back" in three.run(["sh", f"{STATE}/RESTORE-glm53"], timeout=120).stdout
     after = look_at(fleet)
-    kept = after[one.name].containers
-    assert kept[ones[one.name]][:3] == ["glm53", "running", "unless-stopped"]
-    assert kept[twos[one.name]][:3] == ["glm53.r2", "exited", "no"]
-    production, record = start[three.name].named("glm53-pp4")
-    assert after[three.name].containers[production][:4] == record[:4]
-    assert "glm53" not in [c[0] for c in after[three.name].containers.values()]
-    assert three.run(f"ls {STATE}/displaced").stdout == ""
     for host in fleet:
+        kept = after[host.name].containers
+        assert kept[ones[host.name]][:3] == ["glm53", "running", "unless-stopped"]
+        assert kept[twos[host.name]][:3] == ["glm53.r2", "exited", "no"]
         assert generation(host) == "42"
         _closed(after[host.name])
+    assert link(three) == f"{RELEASES}/1/restore.sh"
 
-    # the way back of a rollback leads to the release that it left
+    # a rollback is taken back like any other release
     assert link(one) == f"{RELEASES}/4/restore.sh"
-    assert " rolled-back" in one.run(["sh", f"{STATE}/RESTORE-glm53"], timeout=120).stdout
+    one.run(["sh", f"{STATE}/RESTORE-glm53"], timeout=120)
     kept = look(one).containers
     assert kept[twos[one.name]][:3] == ["glm53", "running", "unless-stopped"]
     assert kept[ones[one.name]][:3] == ["glm53.r1", "exited", "no"]
     assert generation(one) == "42"
 
-
-def test_first_release_goes_back_to_production(deployer: Deployer, fleet: list[Host]) -> None:
-    """By hand, with nothing but the link, and by deploys/rollback.py without a word more."""
-    by_hand, by_deploy = fleet[1], fleet[0]
-    hosts = [by_hand, by_deploy]
-    names = [h.name for h in hosts]
-    start = look_at(hosts)
-    first = deployer.run(on=names, data=QUICKLY)
-    assert first.words == dict.fromkeys(names, "live"), first
-    assert by_hand.run(["sh", f"{STATE}/RESTORE-glm53"], timeout=120).status == 0
-    back = deployer.run(ROLLBACK, on=[by_deploy.name])
-    assert back.words == {by_deploy.name: "live"}, back
-    for host in hosts:
+    # to what stood before release 1: over both releases at once, and from release 1
+    last = deployer.run(ROLLBACK, on={one.name: {"to": 0}, three.name: {}})
+    assert last.status == 0, last
+    assert last.words == dict.fromkeys(names, "live"), last
+    for host in fleet:
+        assert "rolled back to what stood before release 1" in last.verdicts[host.name].below
         seen = look(host)
         # production and dsv4_scan have their ids, names, states and policies
         assert {i: seen.containers[i][:4] for i in start[host.name].containers} == (
             start[host.name].standing()
         )
+        assert "glm53" not in [c[0] for c in seen.containers.values()]
         assert host.run(f"ls {STATE}/displaced").stdout == ""
         assert generation(host) == "42"
         _closed(seen)
-    assert link(by_hand) == ""
-    seen = look(by_hand)
-    again = deployer.run(ROLLBACK, on=[by_hand.name])
+
+
+def test_first_release_goes_back_by_hand(deployer: Deployer, fleet: list[Host]) -> None:
+    """With a shell and nothing but the link, on the host where two containers were displaced."""
+    host = fleet[0]
+    start = look(host)
+    first = deployer.run(on=[host.name], data=QUICKLY)
+    assert first.words == {host.name: "live"}, first
+    # whoever may not is told how
+    told = host.run(["sh", f"{STATE}/RESTORE-glm53"], user="deploy", check=False)
+    assert told.status == 2
+    assert "run it as root: sudo sh" in told.stdout
+    host.run(["sudo", "sh", f"{STATE}/RESTORE-glm53"], user="deploy", timeout=120)
+    seen = look(host)
+    assert {i: seen.containers[i][:4] for i in start.containers} == start.standing()
+    assert host.run(f"ls {STATE}/displaced").stdout == ""
+    assert (link(host), generation(host)) == ("", "42")
+    _closed(seen)
+    again = deployer.run(ROLLBACK, on=[host.name])
     assert again.status == 1, again
-    assert again.words == {by_hand.name: "refused"}, again
-    assert "no release of glm53 serves on this host" in again.verdicts[by_hand.name].below
-    assert deploying.differences(seen, look(by_hand)) == {}
+    assert again.words == {host.name: "refused"}, again
+    assert "no release of glm53 serves on this host" in again.verdicts[host.name].below
+    assert deploying.differences(seen, look(host)) == {}
 
 
 def _closed(seen: Snapshot) -> None:
@@ -186,6 +193,7 @@ def test_back_in_the_middle(deployer: Deployer, fleet: list[Host]) -> None:
     assert deploying.differences(seen, look(by_deploy)) == {}
 
 
+@pytest.mark.slow
 def test_displaced_container_comes_back_when_there_is_room(
     deployer: Deployer, fleet: list[Host], tmp_path: Path, image: str
 ) -> None:

@@ -253,3 +253,18 @@ def test_second_signal_leaves_it_to_the_host(all_hosts: list[Host]) -> None:
             as_it_was(host, before, 30)
 
     side_by_side(all_hosts[:3], hurt)
+
+
+def test_terminal_that_goes_away(all_hosts: list[Host]) -> None:
+    """SIGHUP, and whatever is said from then on fails: the host is taken back all the same."""
+
+    def hurt(host: Host) -> None:
+        line = ("] waiting for", "] ready and generating", "] swapping")[all_hosts.index(host)]
+        before = furnished(host)
+        with Controller(host, terminal=True, rollpin_settle="60s", lease="10m") as run:
+            run.wait_for(line)
+            run.hang_up()
+            assert run.end() == 1
+            as_it_was(host, before)
+
+    side_by_side(all_hosts[:3], hurt)

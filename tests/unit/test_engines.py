@@ -83,7 +83,8 @@ def test_contradictions(command: str, contradictions: list[str]) -> None:
 @pytest.mark.parametrize(
     ("answer", "command", "good"),
     [
-        (info(disable_flashinfer_autotune=True), "", False),  # autotune off, and nobody asked
+        (info(disable_flashinfer_autotune=True), "", True),  # the engine chose by itself
+        (info(disable_flashinfer_autotune=False), "--disable-flashinfer-autotune", False),
         (info(disable_flashinfer_autotune=True), "--disable-flashinfer-autotune", True),
         (info(moe_runner_backend="flashinfer_cutlass"), "--moe-runner-backend auto", True),
         (info(json_model_override_args='{"index_topk_freq": 4}'), "", True),
@@ -129,8 +130,8 @@ def test_the_delivered_recipe_against_a_server_that_runs_it() -> None:
     }
     wanted = target(a.profile(), "id")
     assert SGLANG.identity("/server_info", answer, wanted) == []
-    for name in answer:
-        wrong = {**answer, name: "wrong" if name != "disable_flashinfer_autotune" else True}
+    for name in answer.keys() - {"disable_flashinfer_autotune"}:
+        wrong = {**answer, name: "wrong"}
         assert len(SGLANG.identity("/server_info", wrong, wanted)) == 1, name
 
 

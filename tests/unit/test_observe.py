@@ -188,6 +188,11 @@ def test_sections() -> None:
     assert sections(text) == {"a": (0, ["1", "2"]), "b": (137, [])}
 
 
+@pytest.mark.parametrize("end", ["@@rollpin end a", "@@rollpin end a ", "@@rollpin end a x", "@@r"])
+def test_a_section_that_was_cut_off_is_not_there(end: str) -> None:
+    assert sections(["@@rollpin begin a", "1", end]) == {}
+
+
 @pytest.mark.parametrize("status", [124, 137])
 def test_a_section_that_ran_out_of_time(status: int) -> None:
     state = edited("docker26_cdi", "containers", ["half a line"], status)

@@ -157,19 +157,23 @@ def test_a_release_after_a_rollback_to_production_goes_back_to_production() -> N
     history = a.with_release_1()
     second = back(history.state)
     records = (*_releases(history.state), a.release(second, at="2026-12-01T00:00:00Z"))
-    third = a.plan(a.host(a.production(), a.retired(history.r1, a.R1), releases=records))
+    victims = (a.scan(), a.production())
+    third = a.plan(a.host(*victims, a.retired(history.r1, a.R1), releases=records))
     assert third.number == 3
     state = a.host(
         a.served(third, a.R3),
         a.retired(history.r1, a.R1),
-        a.down(a.production()),
+        *(a.down(v) for v in victims),
         releases=(*records, a.release(third, a.R3, at="2026-12-02T00:00:00Z")),
-        displaced_notes=frozenset((a.PP4,)),
+        displaced_notes=frozenset((a.PP4, a.SCAN)),
     )
     for to in (None, 2):
         plan = back(state, to)
         assert not plan.refused
-        assert starts(plan) == [(a.PP4, "glm53-pp4", "unless-stopped", True)]
+        assert sorted(starts(plan)) == [
+            (a.PP4, "glm53-pp4", "unless-stopped", True),
+            (a.SCAN, "dsv4_scan", "always", False),
+        ]
         assert plan.main.displaced
 
 

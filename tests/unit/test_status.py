@@ -194,7 +194,10 @@ def test_rolled_back_to_what_stood_before(state: HostState) -> None:
         2,
         "committed",
         serves=None,
-        starts=[{"id": OLD, "live": "glm53-pp4", "displaced": True}],
+        starts=[
+            {"id": SCAN, "live": "dsv4_scan", "displaced": True},
+            {"id": OLD, "live": "glm53-pp4", "displaced": True},
+        ],
         stops=[],
     )
     seen = dataclasses.replace(
@@ -204,7 +207,7 @@ def test_rolled_back_to_what_stood_before(state: HostState) -> None:
         displaced_notes=frozenset(),
     )
     service = status_of(seen).services[0]
-    assert (service.release, service.container) == (2, "glm53-pp4 running")
+    assert (service.release, service.container) == (2, "dsv4_scan gone, glm53-pp4 running")
     assert service.says == "rolled back to what stood before release 1"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -77,6 +78,6 @@ def judge_generation(status: int, body: str, expect: str) -> str | None:
         return "an empty answer"
     if finish is None or not done:
         return f"the stream broke off after {text[-40:]!r}"
-    if expect and expect not in text:
+    if expect and not re.search(rf"(?<!\w){re.escape(expect)}(?!\w)", text):
         return f"answered {text.strip()[:80]!r}, not {expect!r}"
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 
 from rollpin.errors import LabError
@@ -37,6 +38,12 @@ def on(lab: Lab, host: str) -> bool:
          "rollpin.lab.supervisor", lab.name, host, str(own)],
         log=own / "console.log",
     )  # fmt: skip
+    # `setsid --fork` returns before its child has become the keeper that is looked for
+    end = time.monotonic() + 5
+    while not is_on(lab, host):
+        if time.monotonic() > end:
+            raise LabError(f"{host} does not go on: see {own / 'console.log'}")
+        time.sleep(0.01)
     return True
 
 

@@ -1,5 +1,6 @@
 # For good: release RELEASE keeps the service. commit.sh ID PID STARTED-AT, as verified. Exits 0
-# committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any more.
+# committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any
+# more; 78 a restart policy could not be set.
 LOG=$DIR/logs/commit.log
 hold 10 commit || { say "another script holds $STATE/mutate.lock"; exit 75; }
 [ -e "$DIR/committed" ] && { say "already committed"; exit 0; }

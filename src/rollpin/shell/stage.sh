@@ -17,7 +17,8 @@ clear_stale() {
     docker image inspect "rollpin/$SERVICE:$1" >/dev/null 2>&1 && run docker rmi --no-prune "rollpin/$SERVICE:$1"
     rm -rf "${SVC:?}/releases/$1"
 }
-fail() { say "$2"; exit "$1"; }
+# On one line: the last one is what the controller tells.
+fail() { say "$(printf '%s' "$2" | tr '\n' ' ')"; exit "$1"; }
 mkdir -p "$STATE" "$SVC/releases" && chmod 0755 "$STATE" || fail 73 "$STATE cannot be written"
 # Whoever takes it back (the controller was interrupted) waits for the docker command in flight.
 hold 60 "stage-$TX" || fail 75 "another script holds $STATE/mutate.lock"

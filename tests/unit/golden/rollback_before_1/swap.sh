@@ -39,7 +39,10 @@ say() {
     return 0
 }
 # shellcheck disable=SC1003 # a double quote and a backslash
-clean() { printf '%s' "$*" | tr -d '"\\' | tr '\000-\037' ' '; }
+# A line break or another control character becomes a blank.
+one_line() { printf '%s' "$*" | tr '\000-\037\177' ' '; }
+# As the inside of a JSON string.
+clean() { one_line "$*" | sed 's/[\\"]/\\&/g'; }
 # Intent before, outcome after: a line is on the disk when this returns. A full disk must not stop
 # a restore, so a journal that cannot be written is said, not fatal.
 journal() {

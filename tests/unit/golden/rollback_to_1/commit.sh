@@ -39,7 +39,10 @@ say() {
     return 0
 }
 # shellcheck disable=SC1003 # a double quote and a backslash
-clean() { printf '%s' "$*" | tr -d '"\\' | tr '\000-\037' ' '; }
+# A line break or another control character becomes a blank.
+one_line() { printf '%s' "$*" | tr '\000-\037\177' ' '; }
+# As the inside of a JSON string.
+clean() { one_line "$*" | sed 's/[\\"]/\\&/g'; }
 # Intent before, outcome after: a line is on the disk when this returns. A full disk must not stop
 # a restore, so a journal that cannot be written is said, not fatal.
 journal() {
@@ -157,7 +160,8 @@ stand_down() {
 }
 
 # For good: release RELEASE keeps the service. commit.sh ID PID STARTED-AT, as verified. Exits 0
-# committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any more.
+# committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any
+# more; 78 a restart policy could not be set.
 LOG=$DIR/logs/commit.log
 hold 10 commit || { say "another script holds $STATE/mutate.lock"; exit 75; }
 [ -e "$DIR/committed" ] && { say "already committed"; exit 0; }
