@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
-from rollpin import collisions, command_line, durations, preflight, releases
-from rollpin.collisions import Collision, Refusal
+from rollpin import collisions, command_line, host_needs, preflight, releases
+from rollpin.collisions import Refusal
+from rollpin.displace import displace
 from rollpin.fingerprint import fingerprint
-from rollpin.observe import Container, Disk, HostState, Image, Release, Unknown
+from rollpin.observe import Container, HostState, Release, Unknown
 from rollpin.plan import Pin, Plan, Start, Stop, Target
 from rollpin.profile import Profile
-from rollpin.profile_values import Displace
 
-GIB = 1024**3
 STALE_AFTER = 900  # seconds; no stage between two steps takes longer without a trace
 
 
@@ -90,14 +88,14 @@ def plan_release(
     refusals += holders
     stops = [_predecessor(live, serving, profile)] if live and serving else []
     for collision in found:
-        stop = _displace(collision, profile, state)
+        stop = displace(collision, profile, state)
         if isinstance(stop, Stop):
             stops.append(stop)
         else:
             refusals.append(stop)
     name = f"{service}.r{number}"
-    present = _present(pin, state)
-    refusals += _host_facts(profile, gpus, state, present)
+    present = host_needs.image_present(pin, state)
+    refusals += host_needs.refusals(profile, gpus, state, present)
     refusals += [
         Refusal(
             f"the secret {variable} cannot be read on the controller",
@@ -135,7 +133,7 @@ def plan_release(
         baseline=_baseline(stops, wanted, serving),
         image_present=present,
         gpus=gpus,
-        free_needed=_free_needed(state),
+        free_needed=host_needs.free_needed(state),
         refusals=tuple(refusals),
         warnings=_warnings(profile, pin, state, live, same),
     )
@@ -167,193 +165,6 @@ def _predecessor(live: Container, serving: Release, profile: Profile) -> Stop:
         reasons=(f"serves {profile.service} as release {serving.number}",),
         grace=profile.stop_timeout,
     )
-
-
-def _displace(collision: Collision, profile: Profile, state: HostState) -> Stop | Refusal:
-    c = collision.container
-    held = f"{c.name} ({c.id[:12]}, {c.image}, {c.status}) {' and '.join(collision.reasons)}"
-    permitted = next((d for d in profile.displaces if d.name == c.name), None)
-    if permitted is None:
-        return Refusal(
-            held,
-            f"{profile.name} does not say that it may displace {c.name}",
-            f"Stop it yourself, or add {c.name} to DISPLACES in {profile.path}.",
-        )
-    reason = unrestorable(c) or _not_idle(c, permitted, state)
-    if reason:
-        return Refusal(held, *reason)
-    first = releases.displaced_now(state).get(c.id)
-    return Stop(
-        container=c,
-        moved=f"{c.name}.displaced-{c.id[:12]}" if c.name == profile.service else c.name,
-        policy=first.policy if first else c.policy,
-        ours=False,
-        reasons=collision.reasons,
-        grace=profile.displace_stop_timeout,
-    )
-
-
-def unrestorable(c: Container) -> tuple[str, str] | None:
-    """Why this container could not be put back exactly as it was; None when it can."""
-    if c.auto_remove:
-        return (
-            "it was run with --rm: a stop deletes it, and nothing could bring it back",
-            f"Run {c.name} without --rm, or stop it yourself.",
-        )
-    if c.status == "paused":
-        return (
-            "it is paused, and a stop loses that",
-            f"docker unpause {c.name}, or stop it yourself.",
-        )
-    if c.status == "restarting":
-        return (
-            "it is restarting: it cannot be said what state to give back",
-            f"See why it fails (docker logs {c.name}), or stop it yourself.",
-        )
-    return None
-
-
-def _not_idle(c: Container, permitted: Displace, state: HostState) -> tuple[str, str] | None:
-    """Idle: no log line and no start within the time, and no process of it on a GPU."""
-    if permitted.idle is None or not c.alive:
-        return None
-    wanted = durations.spoken(permitted.idle)
-    if isinstance(state.gpu_apps, Unknown):
-        return ("whether it computes is not known", "Put nvidia-smi right, then run again.")
-    on = [a.pid for a in state.gpu_apps if a.container == c.id]
-    if on:
-        return (
-            f"the profile displaces it only when idle, and process {on[0]} of it is on a GPU",
-            "Wait until it is done, or ask its owner.",
-        )
-    last = state.last_log.get(c.id, Unknown("not looked at"))
-    if isinstance(last, Unknown):
-        return (
-            f"whether it was idle for {wanted} is not known ({last.reason})",
-            f"See docker logs {c.name}; stop it yourself if it may go.",
-        )
-    since = max(last or 0.0, started(c))
-    idle = state.now - since
-    if idle < permitted.idle:
-        return (
-            f"the profile displaces it only after {wanted} idle, and it was active"
-            f" {durations.spoken(max(0, round(idle)))} ago",
-            "Wait, or ask its owner.",
-        )
-    return None
-
-
-def started(c: Container) -> float:
-    """When the container started, in seconds since 1970."""
-    text = c.started_at.split(".")[0].rstrip("Z")
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return 0.0
-
-
-def _present(pin: Pin, state: HostState) -> bool:
-    """Is the image on the host? One that a release recorded is seen by its container."""
-    if isinstance(state.image, Image):
-        return True
-    containers = () if isinstance(state.containers, Unknown) else state.containers
-    return any(c.image == pin.reference for c in containers)
-
-
-def _host_facts(
-    profile: Profile, gpus: Sequence[str], state: HostState, image_present: bool
-) -> list[Refusal]:
-    out = []
-    config = model_on_host(profile)
-    if config:
-        disk = state.disks.get(config, Unknown("not looked at"))
-        if isinstance(disk, Unknown):
-            out.append(
-                Refusal(
-                    f"{config} could not be looked at ({disk.reason})",
-                    "an engine without its model loads nothing",
-                    "Put that right on the host.",
-                )
-            )
-        elif not disk.exists:
-            out.append(
-                Refusal(
-                    f"the host has no {config}",
-                    "the engine would take the model path for a Hugging Face id",
-                    "Copy the model there, or set the mount right.",
-                )
-            )
-    for cache in profile.caches:
-        disk = state.disks.get(cache.host, Unknown("not looked at"))
-        if isinstance(disk, Disk) and "noexec" in disk.options.split(","):
-            out.append(
-                Refusal(
-                    f"the filesystem of {cache.host} is mounted noexec",
-                    "compiled kernels kept there could not be loaded",
-                    f"Move CACHE_{cache.name} to a disk without noexec.",
-                )
-            )
-        if isinstance(disk, Disk) and disk.fstype in ("tmpfs", "ramfs", "overlay"):
-            out.append(
-                Refusal(
-                    f"{cache.host} lies on {disk.fstype}",
-                    "a cache there does not outlive a reboot, and its tactics are drawn again",
-                    f"Move CACHE_{cache.name} to a persistent disk of the host.",
-                )
-            )
-    if gpus and not isinstance(state.gpus, Unknown):
-        known = {g.index for g in state.gpus} | {g.uuid for g in state.gpus}
-        absent = [g for g in gpus if g != "all" and g not in known]
-        ranks = round(
-            (profile.flag_number("--tp-size") or 1) * (profile.flag_number("--pp-size") or 1)
-        )
-        have = len(state.gpus) if "all" in gpus else len(gpus) - len(absent)
-        if absent or ranks > have:
-            out.append(
-                Refusal(
-                    f"the profile wants {ranks} GPUs ({profile.gpus}), the host offers {have}",
-                    "the engine would fail while loading",
-                    "Deploy to a host of the profile's hardware, or change GPUS.",
-                )
-            )
-    needed = _free_needed(state)
-    if isinstance(state.image, Image) or isinstance(state.engine, Unknown):
-        return out
-    root = state.disks.get(state.engine.root)
-    if not isinstance(root, Disk):
-        out.append(
-            Refusal(
-                f"how much room {state.engine.root} has is not known",
-                "a pull that fills the disk hurts what runs there",
-                f"See on the host: df {state.engine.root}",
-            )
-        )
-    elif root.free < needed:
-        out.append(
-            Refusal(
-                f"{root.path} has {root.free / GIB:.1f} GiB free, the image may need"
-                f" {needed / GIB:.1f} GiB",
-                "a pull that fills the disk hurts what runs there",
-                "Free some space (docker image prune), then run again.",
-            )
-        )
-    return out
-
-
-def _free_needed(state: HostState) -> int:
-    """Bytes that must be free before a pull starts; the pull itself measures what it brings."""
-    return GIB // 2 if isinstance(state.engine, Unknown) else GIB
-
-
-def model_on_host(profile: Profile) -> str:
-    """Where the model's config.json lies on the host, or "" for a model that is no local path."""
-    path = profile.model_path.rstrip("/")
-    for mount in sorted((*profile.mounts, *profile.caches), key=lambda m: -len(m.container)):
-        if path == mount.container or path.startswith(mount.container.rstrip("/") + "/"):
-            return (
-                mount.host.rstrip("/") + path[len(mount.container.rstrip("/")) :] + "/config.json"
-            )
-    return ""
 
 
 def _staged_leftovers(

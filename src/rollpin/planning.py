@@ -18,10 +18,11 @@ from rollpin.durations import seconds
 from rollpin.errors import HostError, Lost, UsageError
 from rollpin.facts.host_state import HostState
 from rollpin.fingerprint import fingerprint
+from rollpin.host_needs import model_on_host
 from rollpin.observe import HostState as State
 from rollpin.observe import Unknown, unreachable
 from rollpin.plan import Pin, Plan
-from rollpin.plan_release import model_on_host, pinned, plan_release, recorded_pin
+from rollpin.plan_release import pinned, plan_release, recorded_pin
 from rollpin.plan_rollback import plan_rollback
 from rollpin.policy import adjusted
 from rollpin.profile import Profile

@@ -45,19 +45,26 @@ class _Switchboard:
     def _handle(self, number: int, _frame: object) -> None:
         name = signal.Signals(number).name
         if not self.open and not self.forward and not self.staged:
-            print(f"\nrollpin: {name}: nothing was stopped", file=sys.stderr, flush=True)
+            _say(f"\nrollpin: {name}: nothing was stopped")
             os._exit(128 + number)
         if self.received:
-            print(f"\nrollpin: {name} again: left to the guard", file=sys.stderr)
-            for follow in self.open.values():
-                print(f"    {follow}", file=sys.stderr)
-            sys.stderr.flush()
+            follow = "".join(f"\n    {text}" for text in self.open.values())
+            _say(f"\nrollpin: {name} again: left to the guard{follow}")
             os._exit(128 + number)
         self.received = number
-        print(f"\nrollpin: {name}: going back (again: leave it to the guard)", file=sys.stderr)
-        sys.stderr.flush()
         for greenlet in list(self.forward):
             get_hub().loop.run_callback(greenlet.throw, Interrupted(number))
+        _say(f"\nrollpin: {name}: going back (again: leave it to the guard)")
+
+
+def _say(text: str) -> None:
+    """To the terminal, which may be what went away: then nothing said later fails either."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
 
 
 _BOARD = _Switchboard()

@@ -146,7 +146,9 @@ def test_frozen_host(all_hosts: list[Host], steps: list[Step]) -> None:
         before = furnished(host)
         with (
             step.before(host) as held,
-            Controller(host, engine=step.engine, lease=f"{LEASE:g}s", **step.data) as run,
+            Controller(
+                host, engine=step.engine, terminal=False, lease=f"{LEASE:g}s", **step.data
+            ) as run,
         ):
             step.at(host, run, held)
             with nullcontext() if step.before is frozen else frozen(host):

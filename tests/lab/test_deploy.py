@@ -272,10 +272,11 @@ def test_displaced_stays_away_while_there_is_no_room(first: Story, deployer: Dep
 
 # Looks at every command line on the host until it is told to stop. The word is not on its own.
 WATCH = r"""
-import glob, os, sys
+import glob, os, time
 word, seen, rounds = WORD.encode(), set(), 0
 while not os.path.exists("/run/lab-watch-end"):
     rounds += 1
+    time.sleep(0.01)
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
             line = open(path, "rb").read()

@@ -191,7 +191,7 @@ def test_signal(all_hosts: list[Host], phases: list[Phase]) -> None:
         since = untouched_since(host)
         with (
             phase.before(host) as held,
-            Controller(host, engine=phase.engine, **phase.data) as run,
+            Controller(host, engine=phase.engine, terminal=False, **phase.data) as run,
         ):
             with phase.at(host, run, held):
                 run.send(number)

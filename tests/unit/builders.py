@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rollpin import record
+from rollpin.host_needs import model_on_host
 from rollpin.observe import (
     Container,
     Disk,
@@ -22,9 +23,9 @@ from rollpin.observe import (
     Release,
     Transaction,
 )
-from rollpin.observe import container as from_inspect
+from rollpin.observe_parse import container as from_inspect
 from rollpin.plan import Pin, Plan
-from rollpin.plan_release import model_on_host, plan_release
+from rollpin.plan_release import plan_release
 from rollpin.policy import adjusted
 from rollpin.profile import Profile
 from rollpin.scripts import Bound

@@ -209,6 +209,7 @@ def test_usage_comments_and_carriage_returns_are_no_trouble() -> None:
         (200, "", "42", "an empty answer"),
         (200, stream({"content": " \n"}), "42", "an empty answer"),
         (200, stream({"content": "41"}), "42", "answered '41', not '42'"),
+        (200, stream({"content": "142"}), "42", "answered '142', not '42'"),
         (200, stream({"content": "42"}, finish=None), "42", "the stream broke off after '42'"),
         (200, stream({"content": "42"}, done=False), "42", "the stream broke off after '42'"),
         (200, stream({"content": "42"})[:80], "42", "an empty answer"),

@@ -342,7 +342,7 @@ def test_arming_writes_no_value_into_another_field() -> None:
         assert [line.partition("=")[0] for line in lines] == [
             *("id", "service", "release", "by", "since", "seconds")
         ]
-        assert lines[1:4] == ["service=glm53", "release=1", "by=eve\" service=other lease=9\\"]
+        assert lines[1:4] == ["service=glm53", "release=1", 'by=eve" service=other lease=9\\']
         assert (host.state / "RESTORE-glm53").readlink() == directory / "restore.sh"
         assert (host.state / f"displaced/{a.PP4}.md").read_text() == text
         assert host.changes() == []

@@ -23,11 +23,9 @@ from rollpin.observe import (
     Listener,
     Transaction,
     Unknown,
-    container,
-    parse_host_state,
-    sections,
     unreachable,
 )
+from rollpin.observe_parse import container, parse_host_state, sections
 from rollpin.preflight import refusals
 
 from . import builders as a

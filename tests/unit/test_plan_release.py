@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rollpin import releases
+from rollpin.host_needs import model_on_host
 from rollpin.observe import (
     Container,
     Disk,
@@ -21,7 +22,7 @@ from rollpin.observe import (
     unreachable,
 )
 from rollpin.plan import Pin, Plan, decided_difference
-from rollpin.plan_release import model_on_host, plan_release, recorded_pin
+from rollpin.plan_release import plan_release, recorded_pin
 from rollpin.plan_rollback import plan_rollback
 from rollpin.profile_values import Displace, Mount
 

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from rollpin import record, releases
-from rollpin.observe import Unknown, parse_host_state
+from rollpin.observe import Unknown
+from rollpin.observe_parse import parse_host_state
 from rollpin.plan import Target
 from rollpin.scripts import Bound
 

@@ -15,9 +15,9 @@ from rollpin.observe import (
     Release,
     Transaction,
     Unknown,
-    container,
     unreachable,
 )
+from rollpin.observe_parse import container
 from rollpin.status import COLUMNS, details, lines, rows, status_of
 
 NEW, OLD, SCAN = "a" * 64, "b" * 64, "c" * 64

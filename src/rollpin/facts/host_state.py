@@ -10,7 +10,8 @@ from pyinfra.api.facts import FactBase
 from typing_extensions import override
 
 from rollpin.observe import HostState as State
-from rollpin.observe import parse_host_state, unreachable
+from rollpin.observe import unreachable
+from rollpin.observe_parse import parse_host_state
 
 STATE_DIR = "/var/lib/rollpin"
 RUN_DIR = "/run/rollpin"

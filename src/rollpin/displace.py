@@ -1,0 +1,95 @@
+"""May a container in the way be stopped, and could it be put back exactly? Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from rollpin import durations, releases
+from rollpin.collisions import Collision, Refusal
+from rollpin.observe import Container, HostState, Unknown
+from rollpin.plan import Stop
+from rollpin.profile import Profile
+from rollpin.profile_values import Displace
+
+
+def displace(collision: Collision, profile: Profile, state: HostState) -> Stop | Refusal:
+    c = collision.container
+    held = f"{c.name} ({c.id[:12]}, {c.image}, {c.status}) {' and '.join(collision.reasons)}"
+    permitted = next((d for d in profile.displaces if d.name == c.name), None)
+    if permitted is None:
+        return Refusal(
+            held,
+            f"{profile.name} does not say that it may displace {c.name}",
+            f"Stop it yourself, or add {c.name} to DISPLACES in {profile.path}.",
+        )
+    reason = unrestorable(c) or _not_idle(c, permitted, state)
+    if reason:
+        return Refusal(held, *reason)
+    first = releases.displaced_now(state).get(c.id)
+    return Stop(
+        container=c,
+        moved=f"{c.name}.displaced-{c.id[:12]}" if c.name == profile.service else c.name,
+        policy=first.policy if first else c.policy,
+        ours=False,
+        reasons=collision.reasons,
+        grace=profile.displace_stop_timeout,
+    )
+
+
+def unrestorable(c: Container) -> tuple[str, str] | None:
+    """Why this container could not be put back exactly as it was; None when it can."""
+    if c.auto_remove:
+        return (
+            "it was run with --rm: a stop deletes it, and nothing could bring it back",
+            f"Run {c.name} without --rm, or stop it yourself.",
+        )
+    if c.status == "paused":
+        return (
+            "it is paused, and a stop loses that",
+            f"docker unpause {c.name}, or stop it yourself.",
+        )
+    if c.status == "restarting":
+        return (
+            "it is restarting: it cannot be said what state to give back",
+            f"See why it fails (docker logs {c.name}), or stop it yourself.",
+        )
+    return None
+
+
+def _not_idle(c: Container, permitted: Displace, state: HostState) -> tuple[str, str] | None:
+    """Idle: no log line and no start within the time, and no process of it on a GPU."""
+    if permitted.idle is None or not c.alive:
+        return None
+    wanted = durations.spoken(permitted.idle)
+    if isinstance(state.gpu_apps, Unknown):
+        return ("whether it computes is not known", "Put nvidia-smi right, then run again.")
+    on = [a.pid for a in state.gpu_apps if a.container == c.id]
+    if on:
+        return (
+            f"the profile displaces it only when idle, and process {on[0]} of it is on a GPU",
+            "Wait until it is done, or ask its owner.",
+        )
+    last = state.last_log.get(c.id, Unknown("not looked at"))
+    if isinstance(last, Unknown):
+        return (
+            f"whether it was idle for {wanted} is not known ({last.reason})",
+            f"See docker logs {c.name}; stop it yourself if it may go.",
+        )
+    since = max(last or 0.0, started(c))
+    idle = state.now - since
+    if idle < permitted.idle:
+        return (
+            f"the profile displaces it only after {wanted} idle, and it was active"
+            f" {durations.spoken(max(0, round(idle)))} ago",
+            "Wait, or ask its owner.",
+        )
+    return None
+
+
+def started(c: Container) -> float:
+    """When the container started, in seconds since 1970."""
+    text = c.started_at.split(".")[0].rstrip("Z")
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0
