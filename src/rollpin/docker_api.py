@@ -7,15 +7,17 @@ they travel with the one request and never land on the host.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import docker
 import docker.auth
 import docker.errors
 import gevent
+import paramiko
 import requests.exceptions
 from docker.transport import SSHHTTPAdapter
 from docker.transport.sshconn import SSHConnection, SSHConnectionPool
@@ -111,7 +113,12 @@ class DockerApi:
             raise HostError(f"{self.remote.name}: {what}: not found: {e.explanation}") from e
         except docker.errors.DockerException as e:
             raise HostError(f"{self.remote.name}: {what}: {e}") from e
-        except (requests.exceptions.RequestException, OSError, EOFError) as e:
+        except (
+            requests.exceptions.RequestException,
+            paramiko.SSHException,  # no channel: docker-py lets it through as it is
+            OSError,
+            EOFError,
+        ) as e:
             self.close()
             raise Lost(f"{self.remote.name}: {what}: {e}") from e
 
@@ -171,8 +178,8 @@ class DockerApi:
         what = f"pulling {repository}@{digest}"
         with self._call(what, 24 * 3600) as api, ExitStack() as stack:
             auth = self._auth(api, repository)
-            stream = api.pull(repository, digest, stream=True, decode=True, auth_config=auth)
-            for event in stack.enter_context(closing(self._lively(iter(stream), what))):
+            pull = partial(api.pull, repository, digest, stream=True, decode=True, auth_config=auth)
+            for event in stack.enter_context(closing(self._lively(pull, what))):
                 if "error" in event:
                     raise HostError(f"{self.remote.name}: {what}: {event['error']}")
                 layer, detail = event.get("id", ""), event.get("progressDetail") or {}
@@ -189,7 +196,7 @@ class DockerApi:
                 progress(Progress(sum(done.values()), total, len(sizes)))
 
     def _lively(
-        self, stream: Iterator[dict[str, Any]], what: str
+        self, start: Callable[[], Iterable[dict[str, Any]]], what: str
     ) -> Generator[dict[str, Any], None, None]:
         """The events, as long as they come. A big layer is unpacked in silence: whether the host
         is still there is asked meanwhile. Raises Lost.
@@ -198,7 +205,7 @@ class DockerApi:
 
         def read() -> None:
             try:
-                for event in stream:
+                for event in start():  # the request itself may stay without an answer
                     events.put(event)
                 events.put(None)
             except Exception as e:  # raised where the events are read

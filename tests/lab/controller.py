@@ -352,6 +352,16 @@ def gate(host: Host, words: str) -> Iterator[Gate]:
         host.run(["rm", "-f", "/usr/local/sbin/docker"])
 
 
+@contextmanager
+def without_image(host: Host) -> Iterator[None]:
+    """There is something to pull."""
+    host.run(
+        "docker image ls --digests --format '{{.Repository}}@{{.Digest}} {{.Tag}}'"
+        " | sed -n 's/ <none>$//p' | xargs -r docker rmi"
+    )
+    yield
+
+
 def processes(host: Host, *names: str) -> list[int]:
     """Pids, as this machine sees them, of the host's processes of these names."""
     found = []

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -407,15 +404,6 @@ def link(host: Host, service: str = "glm53") -> str:
     return host.run(["readlink", f"{STATE}/RESTORE-{service}"], check=False).stdout.strip()
 
 
-def until(what: Callable[[], T], deadline: float = 60) -> T:
-    """The first true answer."""
-    end = time.monotonic() + deadline
-    while not (found := what()):
-        assert time.monotonic() < end, f"not within {deadline:.0f} s"
-        time.sleep(0.1)
-    return found
-
-
 def profile(folder: Path, *changes: tuple[str, str], of: Path = LATEST, name: str = "") -> Path:
     """A copy of a profile with texts replaced; each must be there."""
     text = of.read_text()
@@ -425,12 +413,3 @@ def profile(folder: Path, *changes: tuple[str, str], of: Path = LATEST, name: st
     path = folder / (f"{name}.env" if name else of.name)
     path.write_text(text)
     return path
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="rollpin-test-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)

@@ -27,6 +27,7 @@ from .controller import (
     look,
     release_file,
     side_by_side,
+    without_image,
 )
 
 LEASE = 5.0
@@ -127,6 +128,7 @@ STEPS = [
         _held,
         engine={"ROLLPIN_LAB_FAULT": "crash-load"},
     ),
+    Step("pulling", 150, UNTOUCHED, without_image, _line("] pulling")),
     Step("staging", 400 + 60 + TRY, UNTOUCHED, _gate("create --name"), _held),
 ]
 
@@ -174,6 +176,8 @@ def _ends_whole(host: Host, before: list[str]) -> None:
     staged = [x for x in look(host) if " /glm53.r" in x or x.startswith(("tag ", "release "))]
     if staged:
         assert all(" created " in x for x in staged if x.startswith("container "))
-        await_look(host, sorted([*before, *staged]), 30)
+        # who held the lock last, and is dead; the next run writes over it
+        holder = [x for x in look(host) if x == "file /run/rollpin/holder"]
+        await_look(host, sorted([*before, *staged, *holder]), 30)
     else:
         as_it_was(host, before, 30)

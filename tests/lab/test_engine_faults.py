@@ -38,9 +38,9 @@ FAULTS = [
 SAID = {
     "image": "RuntimeError: The size of tensor a",
     "crash-after:0.5": "",  # whichever check meets it first
-    "hang": "not ready within 8 s: /health gives no answer",
-    "freeze": "not ready within 8 s: /health gives no answer",
-    "never-ready": "not ready within 8 s: /health answers 503",
+    "hang": "not ready within 7 s: /health gives no answer",
+    "freeze": "not ready within 7 s: /health gives no answer",
+    "never-ready": "not ready within 7 s: /health answers 503",
     "lie:garbage": "generation: ",
     "ignore-sigterm,lie:garbage": "generation: ",
     "lie:500": "generation: status 500",
@@ -91,7 +91,7 @@ def test_engine_that_fails_is_taken_back(
     tmp_path: Path,
     faults: dict[str, str],
 ) -> None:
-    data = {"rollpin_settle": "2s", "rollpin_start_deadline": "8s"}
+    data = {"rollpin_settle": "2s", "rollpin_start_deadline": "7s"}
     own = {
         name: broken_image(lab)[1]
         if fault == "image"

@@ -365,15 +365,15 @@ def nothing_is_left_in_the_state_directory(host: Host) -> None:
 
 STORIES: list[Story] = [
     killed_in_the_swap, killed_while_waiting, renewed_while_it_lives,
-    stopped_beyond_the_lease, restored_by_hand, changed_after_arming,
-    a_second_controller_is_refused, cut_for_less_than_the_lease, cut_for_longer_than_the_lease,
+    a_second_controller_is_refused, cut_for_less_than_the_lease, stopped_beyond_the_lease,
     rebooted_while_waiting, power_cut_in_the_swap, power_cut_after_the_commit,
     # slow from here on, for they resemble the ones above
+    cut_for_longer_than_the_lease, restored_by_hand, changed_after_arming,
     killed_while_arming, killed_before_arming, killed_between_stop_and_start,
     killed_while_settling, restored_from_another_shell, changed_after_it_was_shown,
     power_cut_in_the_restore, dockerd_killed_while_waiting, nothing_is_left_in_the_state_directory,
 ]  # fmt: skip
-QUICK_ROUNDS = 4
+QUICK_ROUNDS = 3
 
 
 def _rounds() -> Iterator[Any]:

@@ -28,6 +28,7 @@ from .controller import (
     release_file,
     side_by_side,
     untouched_since,
+    without_image,
 )
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -78,16 +79,6 @@ def _held(host: Host, run: Controller, held: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _no_image(host: Host) -> Iterator[None]:
-    """There is something to pull."""
-    host.run(
-        "docker image ls --digests --format '{{.Repository}}@{{.Digest}} {{.Tag}}'"
-        " | sed -n 's/ <none>$//p' | xargs -r docker rmi"
-    )
-    yield
-
-
-@contextmanager
 def _pulling(host: Host, run: Controller, _: Any) -> Iterator[None]:
     run.wait_for("pulling")
     with frozen(host, "dockerd"):
@@ -134,7 +125,7 @@ PHASES = [
         False,
     ),
     Phase("observing", _gate("info --format {{json"), _held, "| Stage", "image:", False),
-    Phase("pulling", _no_image, _pulling, "pulling", "| Serve", False),
+    Phase("pulling", without_image, _pulling, "pulling", "| Serve", False),
     Phase("creating", _gate("create --name"), _held, "image:", "| Serve", False),
     Phase("between the operations", _nothing, _line("| Serve"), "| Serve", "] baseline", False),
     Phase("baseline", _silent_engine, _asked, "| Serve", "] arming", False),
