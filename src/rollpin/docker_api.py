@@ -96,6 +96,8 @@ class DockerApi:
             adapter = _Adapter(self.remote, STALL_DEADLINE)
             client.mount("http+docker://ssh", adapter)
             client.base_url = "http+docker://ssh"
+            # As new as both sides are: engines drop old versions.
+            client._version = client._retrieve_server_version()
             self._client = client
         return self._client
 

@@ -116,10 +116,18 @@ def with_log_limits(text: str | None, max_size: str, max_file: int) -> str | Non
 def flags_in_the_way(commands: Iterable[str]) -> str | None:
     """Why daemon.json must not name log-opts: dockerd refuses to start when a flag does too."""
     for command in commands:
-        if re.search(r"(^|/)dockerd\b", command) and "--log-opt" in command:
+        if not re.search(r"(^|/)dockerd\b", command):
+            continue
+        if "--log-opt" in command:
             return (
                 "dockerd runs with --log-opt on its command line, and does not start when "
                 "daemon.json names log-opts as well"
+            )
+        driver = re.search(r"--log-driver[= ](\S+)", command)
+        if driver and driver[1] not in ("json-file", "local"):
+            return (
+                f"dockerd runs with --log-driver {driver[1]} on its command line, which may refuse"
+                " log-opts that are meant for json-file"
             )
     return None
 

@@ -19,7 +19,7 @@ from rollpin.engines import ENGINES
 from rollpin.engines.base import BAD_LINES, Engine, chat_request, judge_generation
 from rollpin.errors import HostError, Lost
 from rollpin.plan import Target
-from rollpin.probe import NoAnswer, NotListening, Probe
+from rollpin.probe import NoAnswer, NotListening, Probe, Response
 from rollpin.remote import Remote, at_most, patiently
 
 GENERATION_DEADLINE = 120.0
@@ -101,7 +101,7 @@ class Examiner:
             state.get("StartedAt", ""),
             int(found.get("RestartCount") or 0),
             tuple(checks),
-            self._uptime(),
+            self.uptime(),
         )
 
     def await_good(
@@ -139,6 +139,17 @@ class Examiner:
                 gevent.sleep(pause)
                 pause = min(pause * 1.25, 3.0)
         raise StartFailed(f"not ready within {within:g} s: {waited_for}")
+
+    def await_as_good(self, target: Target, baseline: Health) -> Health:
+        """Waits until nothing that was good in the baseline is bad, or the deadline is over."""
+        pause = 0.5
+        last = self.examine(target)
+        with at_most(target.deadline):
+            while last.worse_than(baseline):
+                gevent.sleep(pause)
+                pause = min(pause * 1.25, 3.0)
+                last = self.examine(target)
+        return last
 
     def settle(self, target: Target, first: Health, still_ours: Callable[[], None]) -> Health:
         """Watches for `target.settle` seconds: same process, same start, and good at the end."""
@@ -212,9 +223,7 @@ class Examiner:
     def _ready(self, engine: Engine, target: Target) -> Check:
         name = "ready"
         try:
-            r = self.probe.request(
-                "GET", engine.ready_path, target.port, target.container, within=engine.ready_timeout
-            )
+            r = self._get(engine.ready_path, target, engine.ready_timeout)
         except (NotListening, NoAnswer) as e:
             return Check(name, False, str(e))
         ok = r.status == 200
@@ -225,14 +234,13 @@ class Examiner:
         for path in engine.identity_paths:
             name = f"identity {path}"
             try:
-                r = self.probe.request("GET", path, target.port, target.container, within=15)
+                r = self._get(path, target, 15)
+                if r.status == 404:
+                    # Its older name; an engine that lacks both says nothing.
+                    r = self._get(path.replace("/", "/get_", 1), target, 15)
             except (NotListening, NoAnswer) as e:
                 out.append(Check(name, False, str(e)))
                 continue
-            if r.status == 404:
-                # Its older name; an engine that lacks both says nothing.
-                older = path.replace("/", "/get_", 1)
-                r = self.probe.request("GET", older, target.port, target.container, within=15)
             if r.status in (401, 404):
                 continue
             wrong = (
@@ -242,6 +250,11 @@ class Examiner:
             )
             out.append(Check(name, not wrong, "; ".join(wrong)))
         return out
+
+    def _get(self, path: str, target: Target, within: float) -> Response:
+        return self.probe.request(
+            "GET", path, target.port, target.container, within=within, key=target.api_key
+        )
 
     def _generation(self, engine: Engine, target: Target) -> Check:
         name = "generation"
@@ -254,13 +267,15 @@ class Examiner:
                 target.container,
                 request,
                 GENERATION_DEADLINE,
+                target.api_key,
             )
         except (NotListening, NoAnswer) as e:
             return Check(name, False, str(e))
         wrong = judge_generation(r.status, r.text, target.expect)
         return Check(name, wrong is None, wrong or "")
 
-    def _uptime(self) -> float:
+    def uptime(self) -> float:
+        """Seconds since the host's boot; 0.0 when it does not say."""
         try:
             return float(self.remote.run("cut -d' ' -f1 /proc/uptime").output)
         except (ValueError, Lost):

@@ -10,6 +10,7 @@ from rollpin.plan import Pin
 from rollpin.profile import Profile
 
 GIB = 1024**3
+FREE_NEEDED = GIB  # bytes before a pull starts; the pull itself measures what it brings
 
 
 def refusals(
@@ -68,8 +69,7 @@ def refusals(
                     "Deploy to a host of the profile's hardware, or change GPUS.",
                 )
             )
-    needed = free_needed(state)
-    if isinstance(state.image, Image) or isinstance(state.engine, Unknown):
+    if present or isinstance(state.engine, Unknown):
         return out
     root = state.disks.get(state.engine.root)
     if not isinstance(root, Disk):
@@ -80,11 +80,11 @@ def refusals(
                 f"See on the host: df {state.engine.root}",
             )
         )
-    elif root.free < needed:
+    elif root.free < FREE_NEEDED:
         out.append(
             Refusal(
                 f"{root.path} has {root.free / GIB:.1f} GiB free, the image may need"
-                f" {needed / GIB:.1f} GiB",
+                f" {FREE_NEEDED / GIB:.1f} GiB",
                 "a pull that fills the disk hurts what runs there",
                 "Free some space (docker image prune), then run again.",
             )
@@ -98,11 +98,6 @@ def image_present(pin: Pin, state: HostState) -> bool:
         return True
     containers = () if isinstance(state.containers, Unknown) else state.containers
     return any(c.image == pin.reference for c in containers)
-
-
-def free_needed(state: HostState) -> int:
-    """Bytes that must be free before a pull starts; the pull itself measures what it brings."""
-    return GIB // 2 if isinstance(state.engine, Unknown) else GIB
 
 
 def model_on_host(profile: Profile) -> str:

@@ -258,7 +258,13 @@ def _releases(b: list[str]) -> tuple[Release, ...]:
     out = []
     for line in b:
         service, number, state, age, record = line.split(" ", 4)
-        out.append(Release(service, int(number), state, int(age), json.loads(record)))
+        try:
+            value = json.loads(record)
+        except ValueError:
+            if state != "staged":
+                raise
+            value = {}  # cut short by a run that died; it was never armed
+        out.append(Release(service, int(number), state, int(age), value))
     return tuple(sorted(out, key=lambda r: (r.service, r.number)))
 
 

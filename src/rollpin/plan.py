@@ -32,6 +32,12 @@ class Stop:
     def was_running(self) -> bool:
         return self.container.status in ("running", "restarting", "paused")
 
+    @property
+    def unsteady(self) -> bool:
+        """A release of ours that crashes: its state and start change by themselves."""
+        c = self.container
+        return self.ours and (c.status == "restarting" or c.restart_count > 0)
+
 
 @dataclass(frozen=True)
 class Start:
@@ -86,6 +92,12 @@ class Target:
     deadline: float  # seconds until it must be ready
     settle: float  # seconds it must then stay good
 
+    @property
+    def api_key(self) -> str | None:
+        """The key that the engine was told to ask for, or None."""
+        value = self.flags.get("--api-key")
+        return value[0] if value else None
+
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "flags": {k: list(v) for k, v in self.flags.items()}}
 
@@ -131,7 +143,6 @@ class Plan:
     drain: float = 120.0  # seconds for one that was committed
     gpus: tuple[str, ...] = ()
     port: int = 0
-    free_needed: int = 0
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -167,8 +178,8 @@ class Plan:
                 [
                     s.container.id,
                     s.container.name,
-                    s.container.status,
-                    s.container.started_at,
+                    "" if s.unsteady else s.container.status,
+                    "" if s.unsteady else s.container.started_at,
                     s.container.policy,
                     s.policy,
                     sorted(s.reasons),

@@ -71,6 +71,9 @@ def plan_release(
         port=profile.port,
         notes=tuple(notes),
     )
+    if not isinstance(state.releases, Unknown) and any(r.open for r in state.releases):
+        # What a swap under way has renamed and stopped would read as more reasons.
+        return dataclasses.replace(base, refusals=tuple(refusals))
     if isinstance(pin, Unknown):
         refusals.append(
             Refusal(
@@ -133,7 +136,6 @@ def plan_release(
         baseline=_baseline(stops, wanted, serving),
         image_present=present,
         gpus=gpus,
-        free_needed=host_needs.free_needed(state),
         refusals=tuple(refusals),
         warnings=_warnings(profile, pin, state, live, same),
     )

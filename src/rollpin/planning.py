@@ -63,6 +63,10 @@ def host_data(host: Any) -> dict[str, object]:
 
 def observe(host: Any, **wanted: Any) -> State:
     """The one fact, within its deadline. Every failure reads as unknown, never as absent."""
+    try:
+        remote_for(host).transport()  # a connection that died silently is made anew
+    except (HostError, Lost) as e:
+        return unreachable(host.name, str(e))
     timer = gevent.Timeout(OBSERVE_DEADLINE)
     timer.start()
     try:

@@ -48,12 +48,28 @@ class Response:
         return self.body.decode(errors="replace")
 
 
+@dataclass(frozen=True)
+class _Ask:
+    method: str
+    path: str
+    port: int
+    body: str | None
+    within: float
+    key: str | None
+
+    def headers(self) -> dict[str, str]:
+        out = {"Content-Type": "application/json"}
+        if self.key:
+            out["Authorization"] = f"Bearer {self.key}"
+        return out
+
+
 _IN_CONTAINER = r"""
 import http.client, json, sys
-method, path, port, timeout, body = sys.argv[1:6]
+ask = json.load(sys.stdin)
 try:
-    c = http.client.HTTPConnection("127.0.0.1", int(port), timeout=float(timeout))
-    c.request(method, path, body or None, {"Content-Type": "application/json"})
+    c = http.client.HTTPConnection("127.0.0.1", ask["port"], timeout=ask["timeout"])
+    c.request(ask["method"], ask["path"], ask["body"], ask["headers"])
     r = c.getresponse()
     print(json.dumps({"status": r.status, "body": r.read().decode(errors="replace")}))
 except ConnectionRefusedError:
@@ -73,7 +89,7 @@ class Probe:
     def prove(self, port: int) -> None:
         """Finds out whether sshd forwards. A refusal by the port itself is proof enough."""
         try:
-            self._forward("GET", "/", port, None, 10.0)
+            self._forward(_Ask("GET", "/", port, None, 10.0, None))
         except Forbidden:
             self.by_exec = True
         except HostError:
@@ -87,27 +103,28 @@ class Probe:
         container: str,
         body: Any = None,
         within: float = 10.0,
+        key: str | None = None,
     ) -> Response:
         """One request. Raises NotListening, NoAnswer (the engine's fault) or Lost (the host's)."""
         text = None if body is None else json.dumps(body)
+        ask = _Ask(method, path, port, text, within, key)
         if self.by_exec:
-            return self._exec(method, path, port, container, text, within)
+            return self._exec(ask, container)
         try:
-            return self._forward(method, path, port, text, within)
+            return self._forward(ask)
         except Forbidden:
             self.by_exec = True
-            return self._exec(method, path, port, container, text, within)
+            return self._exec(ask, container)
 
-    def _forward(
-        self, method: str, path: str, port: int, body: str | None, within: float
-    ) -> Response:
-        channel = self._channel(port)
+    def _forward(self, ask: _Ask) -> Response:
+        method, path, within = ask.method, ask.path, ask.within
+        channel = self._channel(ask.port)
         timer = gevent.Timeout(within)
         try:
             with timer:
-                connection = http.client.HTTPConnection("127.0.0.1", port)
+                connection = http.client.HTTPConnection("127.0.0.1", ask.port)
                 connection.sock = channel
-                connection.request(method, path, body, {"Content-Type": "application/json"})
+                connection.request(method, path, ask.body, ask.headers())
                 response = connection.getresponse()
                 return Response(response.status, response.read())
         except gevent.Timeout as e:
@@ -139,18 +156,25 @@ class Probe:
             self.remote.drop()
             raise
 
-    def _exec(
-        self, method: str, path: str, port: int, container: str, body: str | None, within: float
-    ) -> Response:
+    def _exec(self, ask: _Ask, container: str) -> Response:
         argv = ("docker", "exec", "-i", container, "python3", "-c", _IN_CONTAINER)
-        command = shlex.join((*argv, method, path, str(port), str(within), body or ""))
-        answer = self.remote.run(command, within=within + 20)
+        value: dict[str, Any] = {
+            "method": ask.method,
+            "path": ask.path,
+            "port": ask.port,
+            "timeout": ask.within,
+            "body": ask.body,
+            "headers": ask.headers(),
+        }
+        # On standard input: a key is on no command line.
+        script = f"{shlex.join(argv)} <<'end-of-question'\n{json.dumps(value)}\nend-of-question\n"
+        answer = self.remote.run(script, within=ask.within + 20)
         lines = [x for x in answer.output.splitlines() if x.startswith("{")]
         if answer.status != 0 or not lines:
             raise NotListening(f"docker exec in {container[:12]} failed: {answer.output.strip()}")
         value = json.loads(lines[-1])
         if value.get("refused"):
-            raise NotListening(f"nobody listens on port {port}")
+            raise NotListening(f"nobody listens on port {ask.port}")
         if "error" in value:
-            raise NoAnswer(f"{method} {path}: {value['error']}")
+            raise NoAnswer(f"{ask.method} {ask.path}: {value['error']}")
         return Response(int(value["status"]), str(value["body"]).encode())

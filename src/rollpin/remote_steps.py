@@ -26,12 +26,13 @@ if [ "$guard" != off ]; then
         -p OOMScoreAdjust=-900 /bin/sh "$dir/$step.sh" controller "$who" && exit 0
     [ "$step" = restore ] || { rmdir "$dir/logs/.launched"; exit 1; }
 fi
+: >"$dir/logs/.no-unit"
 setsid sh "$dir/$step.sh" controller "$who" </dev/null >/dev/null 2>&1 &
 exit 0
 """
 
 _FOLLOW = r"""
-dir=$1 step=$2 from=$3
+dir=$1 step=$2 from=$3 unit=$4
 n=0
 while [ $n -lt 20 ] && [ ! -e "$dir/logs/$step.rc" ]; do sleep 0.1; n=$((n + 1)); done
 rc=$(cat "$dir/logs/$step.rc" 2>/dev/null)
@@ -43,6 +44,12 @@ if [ -z "$rc" ]; then
         flock -w 5 "$dir/../../../mutate.lock" true &&
             rc=$(cat "$dir/logs/$step.rc" 2>/dev/null || echo 0)
     fi
+fi
+if [ -z "$rc" ] && [ ! -e "$dir/logs/.no-unit" ] && ! systemctl is-active --quiet "$unit"; then
+    # The unit is gone: it has ended this moment, or was killed and will leave no status.
+    sleep 0.5
+    rc=$(cat "$dir/logs/$step.rc" 2>/dev/null)
+    [ -n "$rc" ] || { systemctl is-active --quiet "$unit" || rc=137; }
 fi
 echo "rc=${rc:-none}"
 tail -c "+$((from + 1))" "$dir/logs/$step.log" 2>/dev/null
@@ -87,6 +94,7 @@ def follow(
     step: str,
     within: float,
     say: Callable[[str], None],
+    transaction: str,
     tries: float = 120,
 ) -> int:
     """Says what the script logs until it ends; its exit status. Raises Lost when the host is
@@ -95,7 +103,8 @@ def follow(
     read = 0
     with at_most(within):
         while True:
-            answer = remote.persist(_FOLLOW, (directory, step, str(read)), within=20, tries=tries)
+            args = (directory, step, str(read), f"rollpin-{step}-{transaction}.service")
+            answer = remote.persist(_FOLLOW, args, within=20, tries=tries)
             first, _, rest = answer.output.partition("\n")
             whole = rest[: rest.rfind("\n") + 1]
             read += len(whole.encode())
@@ -119,6 +128,12 @@ def status_of(remote: Remote, directory: str, step: str) -> int | None:
     return int(text) if text.lstrip("-").isdigit() else None
 
 
+def untouched(remote: Remote, directory: str, tries: float = 30) -> bool:
+    """True when the swap was not begun: nothing was renamed, updated or stopped."""
+    answer = remote.persist('[ -e "$1/touched" ]', (directory,), within=15, tries=tries)
+    return answer.status == 1
+
+
 def stopped_at(remote: Remote, directory: str) -> float | None:
     """Host uptime at the first stop, as swap.sh noted it."""
     script = "sed -n 's/^stopped=//p' \"$1\" 2>/dev/null"
@@ -129,10 +144,10 @@ def stopped_at(remote: Remote, directory: str) -> float | None:
         return None
 
 
-def tail(remote: Remote, directory: str, step: str) -> str:
+def tail(remote: Remote, directory: str, step: str, lines: int = 4) -> str:
     """The last lines of a script's log, on one line."""
     log = shlex.quote(f"{directory}/logs/{step}.log")
-    text = remote.persist(f"tail -n 4 {log} 2>/dev/null").output
+    text = remote.persist(f"tail -n {lines} {log} 2>/dev/null").output
     return " | ".join(x.partition(" ")[2] for x in text.splitlines())
 
 

@@ -115,10 +115,6 @@ def add(verdict: Verdict) -> None:
         _VERDICTS[(verdict.host, verdict.service)] = verdict
 
 
-def verdict_of(host: str, service: str) -> Verdict | None:
-    return _VERDICTS.get((host, service))
-
-
 def _summary() -> None:
     click.echo("--> Verdicts:", err=True)
     for key in sorted(_VERDICTS):

@@ -125,14 +125,7 @@ def _policies_on(plan: Plan, container: str) -> list[tuple[str, ...]]:
 
 
 def _swap_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
-    expect = [
-        f"expect {shlex.quote(s.container.id)} "
-        + shlex.quote(
-            f"/{s.container.name} {s.container.status} {s.container.started_at}"
-            f" {_engine_policy(s.container)}"
-        )
-        for s in plan.stops
-    ]
+    expect = [_expect(s) for s in plan.stops]
     longest = max((s.grace for s in plan.stops), default=0.0)
     starts: list[str] = ["T=120"]
     for command in _start_commands(plan, bound.container):
@@ -151,6 +144,16 @@ def _swap_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
         + [f"run {line} || fail 'a stop failed'" for line in _lines(_stop_commands(plan))],
         "STARTS": starts,
     }
+
+
+def _expect(stop: Stop) -> str:
+    c = stop.container
+    if stop.unsteady:
+        words = ("expect_same", c.id, f"/{c.name} {_engine_policy(c)}")
+    else:
+        line = f"/{c.name} {c.status} {c.started_at} {_engine_policy(c)}"
+        words = ("expect", c.id, line)
+    return shlex.join(words)
 
 
 def _engine_policy(container: Container) -> str:
@@ -184,7 +187,7 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
         ident = shlex.quote(_ident(start, bound.container))
         words = shlex.quote(f"{start.live} could not be stopped")
         unstart += [
-            f"if [ -n \"$(field {ident} '{{{{.Id}}}}')\" ]; then",
+            f"if ! absent {ident}; then",
             f'    _pids="$_pids $(on_gpus {ident})"',
             f"    run docker update --restart no {ident} || wrong {words}",
             "    # A failed release gets a short grace, a committed one is drained.",
@@ -193,10 +196,7 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
             "fi",
         ]
         told = shlex.quote(f"{start.live} could not be renamed to {start.before}")
-        unname += [
-            f"[ -z \"$(field {ident} '{{{{.Id}}}}')\" ] ||"
-            f" rename {ident} {shlex.quote(start.before)} || wrong {told}"
-        ]
+        unname += [f"absent {ident} || rename {ident} {shlex.quote(start.before)} || wrong {told}"]
         if start.created:
             remove += _remove(plan, start, ident)
     back: list[str] = []
@@ -213,10 +213,10 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
         if stop.policy != "no":
             told = shlex.quote(f"docker update --restart {stop.policy} {c.name}")
             policies.append(
-                f"[ -z \"$(field {ident} '{{{{.Id}}}}')\" ] ||"
+                f"absent {ident} ||"
                 f" run docker update --restart {shlex.quote(stop.policy)} {ident} || wrong {told}"
             )
-        if stop.was_running:
+        if stop.was_running and not stop.unsteady:
             told = shlex.quote(f"{c.name} does not run: docker start {c.name}")
             check.append(f"running {ident} || wrong {told}")
     return {
@@ -233,11 +233,11 @@ def _remove(plan: Plan, start: Start, ident: str) -> list[str]:
     """A failed release leaves its logs and nothing else. After a rollback by hand it is kept."""
     tag = shlex.quote(f"{plan.service}:{plan.number}")
     return [
-        f'if [ "$NOW" = restoring ] && [ -n "$(field {ident} \'{{{{.Id}}}}\')" ]; then',
-        f'    docker logs --timestamps --tail 20000 {ident} >"$DIR/logs/engine.log" 2>&1 ||'
-        " say 'the failed container logs could not be kept'",
-        '    chmod 0600 "$DIR/logs/engine.log" 2>/dev/null',
-        f"    field {ident} '{{{{json .State}}}}' >\"$DIR/logs/engine.state.json\" 2>/dev/null",
+        f'if [ "$NOW" = restoring ] && ! absent {ident}; then',
+        "    # An engine logs its keys: for root alone. A log that hangs must not hold the lock.",
+        f"    (umask 077; timeout -k 5 60 docker logs --timestamps --tail 20000 {ident}"
+        ' >"$DIR/logs/engine.log" 2>&1 9>&-) || say "the log of the failed container was not kept"',
+        f"    (umask 077; field {ident} '{{{{json .State}}}}' >\"$DIR/logs/engine.state.json\")",
         f"    run docker rm --volumes {ident} || wrong {shlex.quote(f'docker rm {start.before}')}",
         f"    run docker rmi --no-prune rollpin/{tag} || say 'the local tag stays'",
         "fi",

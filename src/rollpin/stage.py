@@ -168,8 +168,10 @@ def upload(directory: str, texts: Mapping[str, str]) -> str:
         end = f"end-{random.token_hex(8)}"
         mode = "0600" if name in PRIVATE else "0755" if name.endswith(".sh") else "0644"
         body = text if text.endswith("\n") else text + "\n"
-        lines.append(f"cat >{shlex.quote(name)} <<'{end}'\n{body}{end}")
-        lines.append(f"chmod {mode} {shlex.quote(name)}")
+        # A run that dies here leaves no file that is cut short.
+        lines.append(f"cat >.part <<'{end}'\n{body}{end}")
+        lines.append(f"chmod {mode} .part")
+        lines.append(f"mv -T .part {shlex.quote(name)}")
     lines.append("sync -- * . .. ../..")
     return "\n".join(lines) + "\n"
 

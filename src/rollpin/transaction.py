@@ -101,6 +101,8 @@ class Transaction:
                 return self._go_back(f"interrupted by signal {e.number}")
             except (HostError, Lost) as e:
                 return self._go_back(str(e))
+            except Exception as e:  # a fault of ours must not leave the host to its guard
+                return self._go_back(f"unexpected {type(e).__name__}: {e}")
             back = self.plan.kind == "rollback"
             to = (
                 f"release {self.plan.target}" if self.plan.target else "what stood before release 1"
@@ -136,12 +138,13 @@ class Transaction:
         )
         self._launch("swap")
         grace = max((s.grace for s in self.plan.stops), default=0.0)
-        status = steps.follow(self.remote, self.dir, "swap", grace + SLACK, self.say, self.patience)
+        status = self._follow("swap", grace + SLACK, self.patience)
         self.outcome.stopped = steps.stopped_at(self.remote, self.dir)
         if status == 76:
             raise TakenOver("the release was taken back while it was swapped in")
         if status != 0:
-            raise StepFailed(f"swap.sh ended with status {status}", status)
+            said = steps.tail(self.remote, self.dir, "swap", lines=1)
+            raise StepFailed(f"swap.sh ended with status {status}: {said}", status)
 
     def _verify(self) -> Health:
         target = self.plan.target_health
@@ -153,6 +156,7 @@ class Transaction:
             if found is None or found["State"]["Status"] != "running":
                 raise StartFailed("the container does not run")
             state = found["State"]
+            self.outcome.ready = self.examiner.uptime()
             return Health(ident, int(state["Pid"]), state["StartedAt"], 0, ())
         target = dataclasses.replace(target, container=ident)
         self.say(f"waiting for {target.name} to be ready (at most {target.deadline:g} s)")
@@ -197,8 +201,8 @@ class Transaction:
                     return self._verdict(Word.REFUSED, f"{reason}; the host was lost ({e})")
                 return self._verdict(
                     Word.IN_DOUBT,
-                    f"{reason}; then the host was lost ({e}); nothing was stopped by"
-                    f" this run, and if it is armed the guard ends it within {self.plan.lease:g} s",
+                    f"{reason}; then the host was lost ({e}); nothing was stopped by this run."
+                    f" If it is armed: {self._who_acts()}",
                 )
         return self._verdict(Word.REFUSED, reason)
 
@@ -210,8 +214,7 @@ class Transaction:
             except Lost as e:
                 return self._verdict(
                     Word.IN_DOUBT,
-                    f"{reason}; then the host was lost ({e}). The guard there restores by itself at"
-                    f" most {self.plan.lease:g} s after the last renewal; see: {self.follow}",
+                    f"{reason}; then the host was lost ({e}). {self._who_acts()}",
                 )
             except HostError as e:
                 return self._verdict(Word.RESTORE_FAILED, f"{reason}; {e}")
@@ -222,10 +225,9 @@ class Transaction:
         by_other = state in ("restoring", "restored")
         if state == "committed":
             return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
-        untouched = steps.status_of(self.remote, self.dir, "swap") == 74
         if state != "restored":
             self._launch("restore")
-            status = steps.follow(self.remote, self.dir, "restore", 900, self.say, tries)
+            status = self._follow("restore", 900, tries)
             state = steps.state_of(self.remote, self.dir, tries)
             if state == "committed":
                 return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
@@ -234,8 +236,8 @@ class Transaction:
                 return self._verdict(
                     Word.RESTORE_FAILED, f"{reason}; restore.sh ended with status {status}: {said}"
                 )
-        if untouched:
-            return self._verdict(Word.REFUSED, f"{reason}: the host changed since the plan")
+        if steps.untouched(self.remote, self.dir, tries):
+            return self._verdict(Word.REFUSED, reason)
         return self._verify_old(reason, by_other)
 
     def _verify_old(self, reason: str, by_other: bool) -> Verdict:
@@ -249,7 +251,7 @@ class Transaction:
             after = (
                 self.examiner.await_good(target, target.deadline, lambda: None, fresh=False)
                 if baseline.good
-                else self.examiner.examine(target)
+                else self.examiner.await_as_good(target, baseline)
             )
         except StartFailed as e:
             return self._verdict(Word.RESTORE_FAILED, f"{reason}; {target.name} is back, but {e}")
@@ -265,6 +267,19 @@ class Transaction:
     def _launch(self, step: str) -> None:
         transaction = self.staged.bound.transaction
         steps.launch(self.remote, self.dir, step, transaction, self.plan.guard, self.plan.by)
+
+    def _follow(self, step: str, within: float, tries: float) -> int:
+        transaction = self.staged.bound.transaction
+        return steps.follow(self.remote, self.dir, step, within, self.say, transaction, tries)
+
+    def _who_acts(self) -> str:
+        """Who goes back when this controller cannot."""
+        if self.plan.guard:
+            return (
+                f"The guard there restores by itself at most {self.plan.lease:g} s after the last"
+                f" renewal; see: {self.follow}"
+            )
+        return f"There is no guard (GUARD=off): nobody goes back by itself; see: {self.follow}"
 
     # What goes on beside it.
 
@@ -285,7 +300,6 @@ class Transaction:
                     continue
 
     def _still_ours(self) -> None:
-        # Cheap when asked often: the renewal's answer is as fresh as the lease needs.
         state = steps.state_of(self.remote, self.dir, self.patience)
         if state != "armed":
             raise TakenOver(f"the release is {state} meanwhile")
@@ -306,4 +320,5 @@ class Transaction:
             note=f"{self.dir}/NOTE.md" if kept else "",
             reason=reason,
             warnings=self.outcome.warnings,
+            nothing_stopped=not any(s.was_running for s in self.plan.stops),
         )

@@ -39,6 +39,7 @@ class Verdict:
     note: str = ""
     reason: str = ""
     warnings: tuple[str, ...] = ()
+    nothing_stopped: bool = False  # the plan had nothing running to stop
 
     def line(self) -> str:
         """What the end of a run prints for the host."""
@@ -47,15 +48,7 @@ class Verdict:
             parts.append(f"release {self.release}")
         if self.digest:
             parts.append(self.digest)
-        parts.append(
-            "no outage"
-            if self.outage is None and self.word.good
-            else f"outage {self.outage:.2f} s"
-            if self.outage is not None
-            else "nothing was stopped"
-            if self.word is Word.REFUSED
-            else "outage not measured"
-        )
+        parts.append(self._outage())
         if self.note:
             parts.append(f"note {self.note}")
         text = ", ".join(parts)
@@ -64,3 +57,12 @@ class Verdict:
         for warning in self.warnings:
             text += f"\n    warning: {warning}"
         return text
+
+    def _outage(self) -> str:
+        if self.outage is not None:
+            return f"outage {self.outage:.2f} s"
+        if self.word is Word.REFUSED:
+            return "nothing was stopped"
+        if self.word is Word.UNCHANGED or self.nothing_stopped:
+            return "no outage"
+        return "outage not measured"

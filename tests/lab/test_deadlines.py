@@ -164,7 +164,7 @@ def test_frozen_host(all_hosts: list[Host], steps: list[Step]) -> None:
             assert took < step.bound + SLACK, f"{step} ended after {took:.0f} s, not {step.bound:g}"
         _ends_whole(host, before)
 
-    side_by_side(all_hosts[:3], hurt)
+    side_by_side(all_hosts[: len(steps)], hurt)
 
 
 def _ends_whole(host: Host, before: list[str]) -> None:

@@ -21,7 +21,12 @@ at() { printf '%s' "$STUB/containers/$1"; }
 known() { [ -d "$(at "$1")" ]; }
 case $1 in
 info) cat "$STUB/engine" ;;
-ps) cat "$STUB/ids" ;;
+ps)
+    case "$*" in
+    *--filter*) cat "$STUB/ids" ;;
+    *-aq*) ls "$STUB/containers" ;;
+    *) cat "$STUB/ids" ;;
+    esac ;;
 image | logs | tag | rmi) exit 0 ;;
 run) [ -z "${HF_TOKEN:-}" ] || printf '%s' "$HF_TOKEN" >"$STUB/run.token"; exit 0 ;;
 create) printf '%s' "${HF_TOKEN:-}" >"$STUB/create.token"; cat "$STUB/created" ;;

@@ -89,5 +89,5 @@ def test_verdicts_are_kept_by_host_and_service(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(report, "_VERDICTS", {("other", "s"): Verdict("other", "s", Word.LIVE)})
     verdict = Verdict("gpu1", "glm53", Word.RESTORED)
     report.add(verdict)
-    assert report.verdict_of("gpu1", "glm53") is verdict
-    assert report.verdict_of("gpu2", "glm53") is None
+    assert report._VERDICTS.get(("gpu1", "glm53")) is verdict
+    assert report._VERDICTS.get(("gpu2", "glm53")) is None

@@ -32,7 +32,14 @@ def test_only_two_are_good(word: Word) -> None:
             Verdict("gpu1", "glm53", Word.LIVE, 7, "sha256:ab", 0.154, "/n/NOTE.md"),
             "gpu1: glm53 live, release 7, sha256:ab, outage 0.15 s, note /n/NOTE.md",
         ),
-        (Verdict("gpu1", "glm53", Word.LIVE, 1), "gpu1: glm53 live, release 1, no outage"),
+        (
+            Verdict("gpu1", "glm53", Word.LIVE, 1),
+            "gpu1: glm53 live, release 1, outage not measured",
+        ),
+        (
+            Verdict("gpu1", "glm53", Word.LIVE, 1, nothing_stopped=True),
+            "gpu1: glm53 live, release 1, no outage",
+        ),
         (
             Verdict("gpu1", "glm53", Word.UNCHANGED, 7),
             "gpu1: glm53 unchanged, release 7, no outage",

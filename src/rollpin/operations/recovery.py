@@ -14,9 +14,10 @@ from rollpin import remote_steps as steps
 from rollpin import report, signals
 from rollpin.command_line import foreign_target
 from rollpin.docker_api import DockerApi
-from rollpin.errors import Lost, RollpinError
-from rollpin.health import Examiner, StartFailed
-from rollpin.observe import HostState, Release, Unknown
+from rollpin.errors import HostError, Lost, RollpinError
+from rollpin.health import Examiner
+from rollpin.observe import Container, HostState, Release, Unknown
+from rollpin.observe_parse import container
 from rollpin.plan_giveback import GiveBack, plan_giveback
 from rollpin.planning import observe, remote_for, who
 from rollpin.probe import Probe
@@ -83,43 +84,49 @@ def _restore(state: Any, host: Any, release: Release) -> bool:
         )
         return _ended(host, verdict, good=word is Word.RESTORED)
 
+    follow = f"{host.name}: it goes on there; see {directory}/logs/restore.log"
     try:
-        steps.launch(remote, directory, "restore", transaction, True, who())
-        status = steps.follow(
-            remote, directory, "restore", 1200, lambda t: logger.info(f"{host.print_prefix}{t}")
-        )
-        now = steps.state_of(remote, directory)
+        with signals.going_back(follow):
+            steps.launch(remote, directory, "restore", transaction, True, who())
+            status = steps.follow(
+                remote,
+                directory,
+                "restore",
+                1200,
+                lambda text: logger.info(f"{host.print_prefix}{text}"),
+                transaction,
+            )
+            now = steps.state_of(remote, directory)
+            if now not in ("restored", "rolled-back"):
+                said = steps.tail(remote, directory, "restore")
+                return end(Word.RESTORE_FAILED, f"restore.sh ended with status {status}: {said}")
+            _judge_restored(remote, release)
     except Lost as e:
-        return end(Word.IN_DOUBT, f"{e}; the restore goes on there; see {directory}/logs")
+        return end(Word.IN_DOUBT, f"{e}; {follow}")
     except RollpinError as e:
         return end(Word.RESTORE_FAILED, str(e))
-    if now not in ("restored", "rolled-back"):
-        said = steps.tail(remote, directory, "restore")
-        return end(Word.RESTORE_FAILED, f"restore.sh ended with status {status}: {said}")
-    return _judge_restored(host, remote, release, end)
+    return end(Word.RESTORED)
 
 
-def _judge_restored(host: Any, remote: Remote, release: Release, end: Any) -> bool:
-    """Every container that ran before must serve again, as far as it shows an engine."""
+def _judge_restored(remote: Remote, release: Release) -> None:
+    """Every container that ran before must serve again, as far as it shows an engine. Raises
+    HostError for one that does not, Lost when the host is gone.
+    """
     api, probe = DockerApi(remote), Probe(remote)
     examiner = Examiner(remote, api, probe)
-    state = observe(host)
     try:
         for stop in release.record.get("stops") or ():
-            c = state.container(str(stop["id"]))
             if not stop["running"]:
                 continue
-            if c is None or c.status != "running":
-                return bool(end(Word.RESTORE_FAILED, f"{stop['name']} does not run"))
-            target = foreign_target(c, None, 0)
+            found = api.inspect_container(str(stop["id"]))
+            if found is None or found["State"]["Status"] != "running":
+                raise HostError(f"{stop['name']} does not run")
+            target = foreign_target(container(found), None, 0)
             if target is not None and target.port:
                 probe.prove(target.port)
                 examiner.await_good(target, target.deadline, lambda: None, fresh=False)
-    except (StartFailed, Lost) as e:
-        return bool(end(Word.RESTORE_FAILED, f"the containers are back, but {e}"))
     finally:
         api.close()
-    return bool(end(Word.RESTORED))
 
 
 def _give_back(state: Any, host: Any, plan: GiveBack, seen: HostState) -> bool:
@@ -128,26 +135,29 @@ def _give_back(state: Any, host: Any, plan: GiveBack, seen: HostState) -> bool:
         reason = "; ".join(map(str, plan.refusals))
         return _ended(host, Verdict(host.name, name, Word.REFUSED, reason=reason), good=False)
     remote = remote_for(host)
+    word, reason = Word.RESTORED, ""
+    try:
+        with signals.going_back(f"{host.name}: {name} is being given back"):
+            answer = remote.run(f"exec sh {plan.script}", within=400)
+            if answer.status != 0:
+                word = Word.REFUSED if answer.status == 3 else Word.RESTORE_FAILED
+                reason = answer.output.strip()[-300:]
+            elif plan.container is not None and plan.recorded.running:
+                _judge_given_back(remote, plan.container)
+    except Lost as e:
+        word, reason = Word.IN_DOUBT, str(e)
+    except RollpinError as e:
+        word, reason = Word.RESTORE_FAILED, f"it was given back, but {e}"
+    return _ended(host, Verdict(host.name, name, word, reason=reason), good=word is Word.RESTORED)
+
+
+def _judge_given_back(remote: Remote, one: Container) -> None:
+    target = foreign_target(one, None, 0)
+    if target is None or not target.port:
+        return
     api, probe = DockerApi(remote), Probe(remote)
     try:
-        answer = remote.run(f"exec sh {plan.script}", within=200)
-        if answer.status != 0:
-            word = Word.REFUSED if answer.status == 3 else Word.RESTORE_FAILED
-            reason = answer.output.strip()[-300:]
-            return _ended(host, Verdict(host.name, name, word, reason=reason), good=False)
-        target = foreign_target(plan.container, None, 0) if plan.container else None
-        if target is not None and target.port and plan.recorded.running:
-            probe.prove(target.port)
-            Examiner(remote, api, probe).await_good(
-                target, target.deadline, lambda: None, fresh=False
-            )
-    except StartFailed as e:
-        reason = f"it was given back, but {e}"
-        return _ended(
-            host, Verdict(host.name, name, Word.RESTORE_FAILED, reason=reason), good=False
-        )
-    except Lost as e:
-        return _ended(host, Verdict(host.name, name, Word.IN_DOUBT, reason=str(e)), good=False)
+        probe.prove(target.port)
+        Examiner(remote, api, probe).await_good(target, target.deadline, lambda: None, fresh=False)
     finally:
         api.close()
-    return _ended(host, Verdict(host.name, name, Word.RESTORED), good=True)

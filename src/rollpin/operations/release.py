@@ -209,6 +209,8 @@ def _roll_back(state: Any, host: Any, plan: Plan, seen: HostState, to: int | Non
     one = _staged_or_refused(host, plan, seen)
     if one is None:
         return False
+    _STAGED[(host.name, plan.service)] = one
+    signals.staged(1)
     return _transact(host, one, lambda: plan_back(host, plan.service, to, plan.number)[0])
 
 

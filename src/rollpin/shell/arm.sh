@@ -2,9 +2,7 @@
 # Exits 0 armed, 75 the host is owned by another transaction, 70 not armed.
 hold 10 arm || { say "another script holds $STATE/mutate.lock"; exit 75; }
 [ -d "$DIR/logs" ] || { echo "release $RELEASE is not staged any more"; exit 70; }
-for _f in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
-    [ -e "$_f" ] && { say "an open transaction owns this host: $_f"; exit 75; }
-done
+_open=$(open_elsewhere) && { say "an open transaction owns this host: $_open"; exit 75; }
 for _f in armed committed restoring restored rolling-back rolled-back; do
     [ -e "$DIR/$_f" ] && { say "release $RELEASE is already $_f"; exit 70; }
 done
@@ -17,9 +15,7 @@ undo() {
     say "not armed: $1"
     journal arm-failed "$1"
     rm -f "$DIR/armed"
-    [ -e "$DIR/previous-link" ] && {
-        if [ -s "$DIR/previous-link" ]; then link_to "$(cat "$DIR/previous-link")"; else rm -f "$LINK"; fi
-    }
+    relink
     while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made" 2>/dev/null
     [ "$GUARD" = off ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
     stand_down
@@ -27,20 +23,12 @@ undo() {
 }
 journal arm "$WORDS"
 if [ "$GUARD" != off ]; then
-    systemd-run --quiet --collect --unit="rollpin-guard-$TX" --description="rollpin guard of $SERVICE release $RELEASE" \
-        -p Restart=always -p RestartSec=1 -p RestartPreventExitStatus=42 -p SuccessExitStatus=42 \
-        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 \
-        /bin/sh "$DIR/guard.sh" || undo "the guard did not start"
-    cp "$DIR/boot.service" "/etc/systemd/system/.$BOOT.$$" && sync "/etc/systemd/system/.$BOOT.$$" &&
-        mv -T "/etc/systemd/system/.$BOOT.$$" "/etc/systemd/system/$BOOT" &&
-        mkdir -p "$WANTS" && ln -sfn "../$BOOT" "$WANTS/$BOOT" && sync "$WANTS" /etc/systemd/system ||
-        undo "the boot unit could not be linked"
+    start_guard || undo "the guard did not start"
+    link_boot_unit || undo "the boot unit could not be linked"
 fi
 # Freed first by a restore that meets a full disk.
 dd if=/dev/zero of="$STATE/.ballast" bs=1M count=8 2>/dev/null && sync "$STATE/.ballast" || undo "no room for the ballast in $STATE"
 dd if=/dev/zero of="$BALLAST" bs=1M count=8 2>/dev/null && sync "$BALLAST" || undo "no room for the ballast in $DOCKER_ROOT"
-{ [ ! -e "$LINK" ] || readlink "$LINK"; } >"$DIR/.pl" 2>/dev/null
-mv -T "$DIR/.pl" "$DIR/previous-link" && sync "$DIR/previous-link" || undo "the link before this release could not be noted"
 : >"$DIR/notes-made"
 mkdir -p "$STATE/displaced"
 for _note in "$DIR"/displaced-*.md; do

@@ -2,16 +2,21 @@
 # Exits 0 given back; 3 refused, nothing touched; 1 failed.
 LOG=
 [ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $0"; exit 3; }
-for _f in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
-    [ -e "$_f" ] && { say "refused: an open transaction owns this host: $_f"; exit 3; }
-done
 hold 10 giveback || { say "refused: another script holds $STATE/mutate.lock"; exit 3; }
+_open=$(open_elsewhere) && { say "refused: an open transaction owns this host: $_open"; exit 3; }
+for _f in armed restoring rolling-back; do
+    [ ! -e "$DIR/$_f" ] || { say "refused: an open transaction owns this host: $DIR/$_f"; exit 3; }
+done
 await_engine 30 || exit 3
 [ -n "$(field "$ID" '{{.Id}}')" ] || { say "refused: $NAME ($ID) is not on this engine"; exit 3; }
 if [ "$WAS_RUNNING" = yes ] && ! running "$ID"; then
-    for _other in $(timeout -k 5 "$T" docker ps -q --no-trunc); do
+    # What is not known may be in use.
+    _all=$(timeout -k 5 "$T" docker ps -q --no-trunc) || { say "refused: the docker engine does not answer"; exit 3; }
+    for _other in $_all; do
         [ -n "$GPUS" ] || break
-        [ "$(field "$_other" '{{if or .HostConfig.DeviceRequests (eq .HostConfig.Runtime "nvidia")}}gpu{{end}}')" = gpu ] || continue
+        _is=$(field "$_other" '{{if or .HostConfig.DeviceRequests (eq .HostConfig.Runtime "nvidia")}}gpu{{else}}none{{end}}')
+        [ -n "$_is" ] || { say "refused: whether $_other holds GPUs is not known"; exit 3; }
+        [ "$_is" = gpu ] || continue
         _theirs=$(field "$_other" '{{range .HostConfig.DeviceRequests}}{{range .DeviceIDs}}{{.}} {{else}}all {{end}}{{end}}')
         _meet=no
         case "$GPUS ${_theirs:-all}" in
@@ -26,7 +31,8 @@ if [ "$WAS_RUNNING" = yes ] && ! running "$ID"; then
         }
     done
     for _port in $PORTS; do
-        if command -v ss >/dev/null && [ -n "$(ss -Hltn "sport = :$_port")" ]; then
+        _held=$(ss -Hltn "sport = :$_port") || { say "refused: whether port $_port is in use is not known (ss fails)"; exit 3; }
+        if [ -n "$_held" ]; then
             say "refused: no room, its port $_port is in use. To put everything back as it was before $SERVICE: sudo sh $LINK"
             exit 3
         fi

@@ -9,7 +9,7 @@ while :; do
         # Whoever finished it may have died before clearing up.
         [ -e "$DIR/$_f" ] && { sh "$DIR/restore.sh" guard; done_with "release $RELEASE is $_f"; }
     done
-    if [ -e "$DIR/armed" ] || [ -e "$DIR/restoring" ]; then
+    if [ -e "$DIR/armed" ] || [ -e "$DIR/restoring" ] || [ -e "$DIR/rolling-back" ]; then
         read -r _lease _tx <"$RUN/lease" 2>/dev/null || _lease=0
         [ "${_tx:-}" = "$TX" ] || _lease=0
         if [ "$_now" -ge "$_lease" ]; then
@@ -21,7 +21,9 @@ while :; do
             continue
         fi
     elif [ "$_now" -ge "$_grace" ]; then
-        done_with "release $RELEASE was never armed"
+        # Puts back what an arm.sh that died had made; waits for one that is still at work.
+        if sh "$DIR/restore.sh" guard; then done_with "release $RELEASE was never armed"; fi
+        _grace=$((_now + 60))
     fi
     sleep 1
 done

@@ -94,7 +94,7 @@ disks() {
 # IDLE has the names whose last log line decides.
 logs() {
     for _c in $IDLE; do
-        _id=$(docker inspect --type container --format '{{.Id}}' "$_c" 2>/dev/null) || continue
+        _id=$(timeout -k 2 20 docker inspect --type container --format '{{.Id}}' "$_c" 2>/dev/null) || continue
         if _line=$(timeout -k 2 20 docker logs --tail 1 --timestamps "$_id" 2>&1); then
             _line=${_line##*
 }

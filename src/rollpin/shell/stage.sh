@@ -14,7 +14,11 @@ clear_stale() {
     for _c in $(timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.service=$SERVICE" --filter "label=rollpin.release=$1"); do
         [ "$(field "$_c" '{{.State.Status}}')" = created ] && run docker rm "$_c"
     done
-    docker image inspect "rollpin/$SERVICE:$1" >/dev/null 2>&1 && run docker rmi --no-prune "rollpin/$SERVICE:$1"
+    timeout -k 5 "$T" docker image inspect "rollpin/$SERVICE:$1" >/dev/null 2>&1 && run docker rmi --no-prune "rollpin/$SERVICE:$1"
+    case "$(readlink "$LINK" 2>/dev/null)" in "$SVC/releases/$1/"*) relink ;; esac
+    if grep -qF "$SVC/releases/$1/restore.sh" "/etc/systemd/system/$BOOT" 2>/dev/null; then
+        rm -f "$WANTS/$BOOT" "/etc/systemd/system/$BOOT"
+    fi
     rm -rf "${SVC:?}/releases/$1"
 }
 # On one line: the last one is what the controller tells.
@@ -22,7 +26,8 @@ fail() { say "$(printf '%s' "$2" | tr '\n' ' ')"; exit "$1"; }
 mkdir -p "$STATE" "$SVC/releases" && chmod 0755 "$STATE" || fail 73 "$STATE cannot be written"
 # Whoever takes it back (the controller was interrupted) waits for the docker command in flight.
 hold 60 "stage-$TX" || fail 75 "another script holds $STATE/mutate.lock"
-mkdir "$DIR" && mkdir "$DIR/logs" && chmod 0755 "$DIR" "$DIR/logs" || fail 73 "$DIR cannot be made"
+_open=$(open_elsewhere) && fail 75 "an open transaction owns this host: $_open"
+mkdir "$DIR" && printf '%s' "$TX" >"$DIR/tx" && mkdir "$DIR/logs" && chmod 0755 "$DIR" "$DIR/logs" || fail 73 "$DIR cannot be made"
 (umask 077 && printf '%s' "$SECRET_ENV" >"$DIR/env") || fail 73 "$DIR/env cannot be written"
 : >"$DIR/made"
 #STALE#

@@ -4,16 +4,18 @@ LOG=
 # Waits for an arm.sh that is still at work; ends a stage.sh whose controller has given it up.
 if ! hold 2 unstage && [ "$(holder_role)" = "stage-$TX" ]; then evict; fi
 hold 60 unstage || { say "another script holds $STATE/mutate.lock"; exit 1; }
+if [ -d "$DIR" ] && [ "$(cat "$DIR/tx" 2>/dev/null)" != "$TX" ]; then
+    # Another controller's stage bears this number: nothing of it is ours.
+    rm -f "$RUN/holder"
+    exit 0
+fi
 for _f in armed restoring restored committed rolling-back rolled-back; do
     [ -e "$DIR/$_f" ] && { say "release $RELEASE is $_f: not unstaged"; exit 5; }
 done
 [ ! -d /run/systemd/system ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
-if [ "$(readlink "$LINK" 2>/dev/null)" = "$DIR/restore.sh" ]; then
-    if [ -s "$DIR/previous-link" ]; then link_to "$(cat "$DIR/previous-link")"; else rm -f "$LINK"; fi
-fi
+[ "$(readlink "$LINK" 2>/dev/null)" != "$DIR/restore.sh" ] || relink
 [ ! -e "$DIR/notes-made" ] || while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made"
-[ "$(sed -n 's/^id=//p' "$RUN/transaction" 2>/dev/null)" != "$TX" ] || stand_down
-rm -f "$RUN/holder"
+stand_down
 for _c in $(timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.service=$SERVICE" --filter "label=rollpin.release=$RELEASE"); do
     [ "$(field "$_c" '{{.State.Status}}')" = created ] && run docker rm "$_c"
 done

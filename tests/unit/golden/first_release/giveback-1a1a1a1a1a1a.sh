@@ -83,6 +83,40 @@ decide() {
 link_to() {
     ln -s "$1" "$STATE/.link.$$" && mv -T "$STATE/.link.$$" "$LINK" && sync "$STATE"
 }
+# The newest committed release but this one; nothing when there is none.
+newest_committed() {
+    _best=
+    for _c in "$SVC"/releases/*/committed; do
+        [ -e "$_c" ] || continue
+        _c=${_c%/committed}; _c=${_c##*/}
+        [ "$_c" != "$RELEASE" ] && [ "$_c" -gt "${_best:-0}" ] && _best=$_c
+    done
+    printf '%s' "$_best"
+}
+# RESTORE-SERVICE leads to the release that serves when this one does not.
+relink() {
+    _serves=$(newest_committed)
+    if [ -n "$_serves" ]; then link_to "$SVC/releases/$_serves/restore.sh"; else rm -f "$LINK"; fi
+}
+# What a reboot finds; on the disk when this returns.
+link_boot_unit() {
+    cp "$DIR/boot.service" "/etc/systemd/system/.$BOOT.$$" && sync "/etc/systemd/system/.$BOOT.$$" &&
+        mv -T "/etc/systemd/system/.$BOOT.$$" "/etc/systemd/system/$BOOT" &&
+        mkdir -p "$WANTS" && ln -sfn "../$BOOT" "$WANTS/$BOOT" && sync "$WANTS" /etc/systemd/system
+}
+start_guard() {
+    systemd-run --quiet --collect --unit="rollpin-guard-$TX" --description="rollpin guard of $SERVICE release $RELEASE" \
+        -p Restart=always -p RestartSec=1 -p RestartPreventExitStatus=42 -p SuccessExitStatus=42 \
+        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 \
+        /bin/sh "$DIR/guard.sh"
+}
+# Says an open transaction of the host, but this release's own; status 1 when there is none.
+open_elsewhere() {
+    for _o in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
+        [ -e "$_o" ] && [ "${_o%/*}" != "$DIR" ] && { printf '%s' "$_o"; return 0; }
+    done
+    return 1
+}
 pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
 # flight: whoever takes over waits for that command too. Opening needs no free space.
@@ -110,10 +144,13 @@ running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
 rename() {
     [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
 }
+holder_pid() { read -r _pid _rest <"$RUN/holder" 2>/dev/null && echo "$_pid"; }
 holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_role"; }
 # A command that the daemon refuses and an absent container look alike; the daemon's own list,
 # from a daemon that answers, tells them apart.
 gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
+# No answer about a container is not its absence.
+absent() { [ -z "$(field "$1" '{{.Id}}')" ] && gone "$1"; }
 # Waits, bounded, for the engine that these containers live in. Another engine (other id or data
 # root: an unmounted disk) must not be touched.
 await_engine() {
@@ -169,16 +206,21 @@ stand_down() {
 # Exits 0 given back; 3 refused, nothing touched; 1 failed.
 LOG=
 [ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $0"; exit 3; }
-for _f in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
-    [ -e "$_f" ] && { say "refused: an open transaction owns this host: $_f"; exit 3; }
-done
 hold 10 giveback || { say "refused: another script holds $STATE/mutate.lock"; exit 3; }
+_open=$(open_elsewhere) && { say "refused: an open transaction owns this host: $_open"; exit 3; }
+for _f in armed restoring rolling-back; do
+    [ ! -e "$DIR/$_f" ] || { say "refused: an open transaction owns this host: $DIR/$_f"; exit 3; }
+done
 await_engine 30 || exit 3
 [ -n "$(field "$ID" '{{.Id}}')" ] || { say "refused: $NAME ($ID) is not on this engine"; exit 3; }
 if [ "$WAS_RUNNING" = yes ] && ! running "$ID"; then
-    for _other in $(timeout -k 5 "$T" docker ps -q --no-trunc); do
+    # What is not known may be in use.
+    _all=$(timeout -k 5 "$T" docker ps -q --no-trunc) || { say "refused: the docker engine does not answer"; exit 3; }
+    for _other in $_all; do
         [ -n "$GPUS" ] || break
-        [ "$(field "$_other" '{{if or .HostConfig.DeviceRequests (eq .HostConfig.Runtime "nvidia")}}gpu{{end}}')" = gpu ] || continue
+        _is=$(field "$_other" '{{if or .HostConfig.DeviceRequests (eq .HostConfig.Runtime "nvidia")}}gpu{{else}}none{{end}}')
+        [ -n "$_is" ] || { say "refused: whether $_other holds GPUs is not known"; exit 3; }
+        [ "$_is" = gpu ] || continue
         _theirs=$(field "$_other" '{{range .HostConfig.DeviceRequests}}{{range .DeviceIDs}}{{.}} {{else}}all {{end}}{{end}}')
         _meet=no
         case "$GPUS ${_theirs:-all}" in
@@ -193,7 +235,8 @@ if [ "$WAS_RUNNING" = yes ] && ! running "$ID"; then
         }
     done
     for _port in $PORTS; do
-        if command -v ss >/dev/null && [ -n "$(ss -Hltn "sport = :$_port")" ]; then
+        _held=$(ss -Hltn "sport = :$_port") || { say "refused: whether port $_port is in use is not known (ss fails)"; exit 3; }
+        if [ -n "$_held" ]; then
             say "refused: no room, its port $_port is in use. To put everything back as it was before $SERVICE: sudo sh $LINK"
             exit 3
         fi

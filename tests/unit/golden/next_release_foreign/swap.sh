@@ -77,6 +77,40 @@ decide() {
 link_to() {
     ln -s "$1" "$STATE/.link.$$" && mv -T "$STATE/.link.$$" "$LINK" && sync "$STATE"
 }
+# The newest committed release but this one; nothing when there is none.
+newest_committed() {
+    _best=
+    for _c in "$SVC"/releases/*/committed; do
+        [ -e "$_c" ] || continue
+        _c=${_c%/committed}; _c=${_c##*/}
+        [ "$_c" != "$RELEASE" ] && [ "$_c" -gt "${_best:-0}" ] && _best=$_c
+    done
+    printf '%s' "$_best"
+}
+# RESTORE-SERVICE leads to the release that serves when this one does not.
+relink() {
+    _serves=$(newest_committed)
+    if [ -n "$_serves" ]; then link_to "$SVC/releases/$_serves/restore.sh"; else rm -f "$LINK"; fi
+}
+# What a reboot finds; on the disk when this returns.
+link_boot_unit() {
+    cp "$DIR/boot.service" "/etc/systemd/system/.$BOOT.$$" && sync "/etc/systemd/system/.$BOOT.$$" &&
+        mv -T "/etc/systemd/system/.$BOOT.$$" "/etc/systemd/system/$BOOT" &&
+        mkdir -p "$WANTS" && ln -sfn "../$BOOT" "$WANTS/$BOOT" && sync "$WANTS" /etc/systemd/system
+}
+start_guard() {
+    systemd-run --quiet --collect --unit="rollpin-guard-$TX" --description="rollpin guard of $SERVICE release $RELEASE" \
+        -p Restart=always -p RestartSec=1 -p RestartPreventExitStatus=42 -p SuccessExitStatus=42 \
+        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 \
+        /bin/sh "$DIR/guard.sh"
+}
+# Says an open transaction of the host, but this release's own; status 1 when there is none.
+open_elsewhere() {
+    for _o in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
+        [ -e "$_o" ] && [ "${_o%/*}" != "$DIR" ] && { printf '%s' "$_o"; return 0; }
+    done
+    return 1
+}
 pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
 # flight: whoever takes over waits for that command too. Opening needs no free space.
@@ -104,10 +138,13 @@ running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
 rename() {
     [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
 }
+holder_pid() { read -r _pid _rest <"$RUN/holder" 2>/dev/null && echo "$_pid"; }
 holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_role"; }
 # A command that the daemon refuses and an absent container look alike; the daemon's own list,
 # from a daemon that answers, tells them apart.
 gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
+# No answer about a container is not its absence.
+absent() { [ -z "$(field "$1" '{{.Id}}')" ] && gone "$1"; }
 # Waits, bounded, for the engine that these containers live in. Another engine (other id or data
 # root: an unmounted disk) must not be touched.
 await_engine() {
@@ -160,16 +197,20 @@ stand_down() {
 }
 
 # Forward: from what serves to release RELEASE. Runs as a transient unit, so that no lost
-# connection kills it halfway. Exits 0 started; 74 untouched, the host changed since the plan;
-# 75 busy; 76 no longer armed; 1 failed halfway (restore follows).
+# connection kills it halfway. Exits 0 started; 74 the host changed since the plan; 75 busy; 76 no
+# longer armed; 1 failed. Whether anything was touched, the file `touched` tells (restore follows).
 LOG=$DIR/logs/swap.log
 finish() { _rc=$?; echo "$_rc" >"$DIR/logs/.swap.rc" && mv -T "$DIR/logs/.swap.rc" "$DIR/logs/swap.rc"; }
 trap finish EXIT
 hold 10 swap || { say "another script holds $STATE/mutate.lock"; exit 75; }
 still_armed() { [ -e "$DIR/armed" ] || { say "release $RELEASE is no longer armed"; exit 76; }; }
 fail() { say "failed: $1"; journal swap-failed "$1"; exit 1; }
-expect() {
-    _is=$(field "$1" '{{.Name}} {{.State.Status}} {{.State.StartedAt}} {{.HostConfig.RestartPolicy.Name}}:{{.HostConfig.RestartPolicy.MaximumRetryCount}}')
+# expect ID LINE: name, policy, state and start. expect_same ID LINE: name and policy, of a release
+# of ours that keeps crashing.
+expect() { _expect "$1" "$2" '{{.Name}} {{.State.Status}} {{.State.StartedAt}} {{.HostConfig.RestartPolicy.Name}}:{{.HostConfig.RestartPolicy.MaximumRetryCount}}'; }
+expect_same() { _expect "$1" "$2" '{{.Name}} {{.HostConfig.RestartPolicy.Name}}:{{.HostConfig.RestartPolicy.MaximumRetryCount}}'; }
+_expect() {
+    _is=$(field "$1" "$3")
     [ "$_is" = "$2" ] && return 0
     say "the host changed since the plan: $1 was '$2', is '$_is'"
     exit 74
@@ -188,6 +229,8 @@ _holders=${_holders# }
 [ "${_holders% }" = "$GPU_HOLDERS" ] ||
     { say "the host changed since the plan: GPUs were held by '$GPU_HOLDERS', are held by '${_holders% }'"; exit 74; }
 journal swap "$WORDS"
+# From here on there is something to put back.
+: >"$DIR/touched" && sync "$DIR/touched" "$DIR" || fail "$DIR/touched could not be written; nothing was stopped"
 still_armed
 run docker rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1 || fail 'a rename failed; nothing was stopped'
 run docker rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53 || fail 'a rename failed; nothing was stopped'
@@ -201,6 +244,7 @@ done
 still_armed
 : >"$RUN/stopping"
 _stopped=$(uptime_now)
+printf 'stopped=%s\n' "$_stopped" >"$DIR/logs/swap.times"
 T=150
 run docker stop -t 120 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || fail 'a stop failed'
 await_gpus "$GPU_WAIT" "${_pids# }" || fail "memory stays held on the GPUs"
@@ -208,7 +252,7 @@ still_armed
 T=120
 run docker start 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || fail 'the container could not be started'
 _started=$(uptime_now)
-printf 'stopped=%s\nstarted=%s\n' "$_stopped" "$_started" >"$DIR/logs/swap.times"
+printf 'started=%s\n' "$_started" >>"$DIR/logs/swap.times"
 sync_docker
 journal swapped "stopped at $_stopped, started at $_started (seconds since boot)"
 say "swapped"

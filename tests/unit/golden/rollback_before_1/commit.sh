@@ -77,6 +77,40 @@ decide() {
 link_to() {
     ln -s "$1" "$STATE/.link.$$" && mv -T "$STATE/.link.$$" "$LINK" && sync "$STATE"
 }
+# The newest committed release but this one; nothing when there is none.
+newest_committed() {
+    _best=
+    for _c in "$SVC"/releases/*/committed; do
+        [ -e "$_c" ] || continue
+        _c=${_c%/committed}; _c=${_c##*/}
+        [ "$_c" != "$RELEASE" ] && [ "$_c" -gt "${_best:-0}" ] && _best=$_c
+    done
+    printf '%s' "$_best"
+}
+# RESTORE-SERVICE leads to the release that serves when this one does not.
+relink() {
+    _serves=$(newest_committed)
+    if [ -n "$_serves" ]; then link_to "$SVC/releases/$_serves/restore.sh"; else rm -f "$LINK"; fi
+}
+# What a reboot finds; on the disk when this returns.
+link_boot_unit() {
+    cp "$DIR/boot.service" "/etc/systemd/system/.$BOOT.$$" && sync "/etc/systemd/system/.$BOOT.$$" &&
+        mv -T "/etc/systemd/system/.$BOOT.$$" "/etc/systemd/system/$BOOT" &&
+        mkdir -p "$WANTS" && ln -sfn "../$BOOT" "$WANTS/$BOOT" && sync "$WANTS" /etc/systemd/system
+}
+start_guard() {
+    systemd-run --quiet --collect --unit="rollpin-guard-$TX" --description="rollpin guard of $SERVICE release $RELEASE" \
+        -p Restart=always -p RestartSec=1 -p RestartPreventExitStatus=42 -p SuccessExitStatus=42 \
+        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 \
+        /bin/sh "$DIR/guard.sh"
+}
+# Says an open transaction of the host, but this release's own; status 1 when there is none.
+open_elsewhere() {
+    for _o in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
+        [ -e "$_o" ] && [ "${_o%/*}" != "$DIR" ] && { printf '%s' "$_o"; return 0; }
+    done
+    return 1
+}
 pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
 # flight: whoever takes over waits for that command too. Opening needs no free space.
@@ -104,10 +138,13 @@ running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
 rename() {
     [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
 }
+holder_pid() { read -r _pid _rest <"$RUN/holder" 2>/dev/null && echo "$_pid"; }
 holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_role"; }
 # A command that the daemon refuses and an absent container look alike; the daemon's own list,
 # from a daemon that answers, tells them apart.
 gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
+# No answer about a container is not its absence.
+absent() { [ -z "$(field "$1" '{{.Id}}')" ] && gone "$1"; }
 # Waits, bounded, for the engine that these containers live in. Another engine (other id or data
 # root: an unmounted disk) must not be touched.
 await_engine() {

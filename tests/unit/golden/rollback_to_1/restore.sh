@@ -77,6 +77,40 @@ decide() {
 link_to() {
     ln -s "$1" "$STATE/.link.$$" && mv -T "$STATE/.link.$$" "$LINK" && sync "$STATE"
 }
+# The newest committed release but this one; nothing when there is none.
+newest_committed() {
+    _best=
+    for _c in "$SVC"/releases/*/committed; do
+        [ -e "$_c" ] || continue
+        _c=${_c%/committed}; _c=${_c##*/}
+        [ "$_c" != "$RELEASE" ] && [ "$_c" -gt "${_best:-0}" ] && _best=$_c
+    done
+    printf '%s' "$_best"
+}
+# RESTORE-SERVICE leads to the release that serves when this one does not.
+relink() {
+    _serves=$(newest_committed)
+    if [ -n "$_serves" ]; then link_to "$SVC/releases/$_serves/restore.sh"; else rm -f "$LINK"; fi
+}
+# What a reboot finds; on the disk when this returns.
+link_boot_unit() {
+    cp "$DIR/boot.service" "/etc/systemd/system/.$BOOT.$$" && sync "/etc/systemd/system/.$BOOT.$$" &&
+        mv -T "/etc/systemd/system/.$BOOT.$$" "/etc/systemd/system/$BOOT" &&
+        mkdir -p "$WANTS" && ln -sfn "../$BOOT" "$WANTS/$BOOT" && sync "$WANTS" /etc/systemd/system
+}
+start_guard() {
+    systemd-run --quiet --collect --unit="rollpin-guard-$TX" --description="rollpin guard of $SERVICE release $RELEASE" \
+        -p Restart=always -p RestartSec=1 -p RestartPreventExitStatus=42 -p SuccessExitStatus=42 \
+        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 \
+        /bin/sh "$DIR/guard.sh"
+}
+# Says an open transaction of the host, but this release's own; status 1 when there is none.
+open_elsewhere() {
+    for _o in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
+        [ -e "$_o" ] && [ "${_o%/*}" != "$DIR" ] && { printf '%s' "$_o"; return 0; }
+    done
+    return 1
+}
 pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
 # flight: whoever takes over waits for that command too. Opening needs no free space.
@@ -104,10 +138,13 @@ running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
 rename() {
     [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
 }
+holder_pid() { read -r _pid _rest <"$RUN/holder" 2>/dev/null && echo "$_pid"; }
 holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_role"; }
 # A command that the daemon refuses and an absent container look alike; the daemon's own list,
 # from a daemon that answers, tells them apart.
 gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
+# No answer about a container is not its absence.
+absent() { [ -z "$(field "$1" '{{.Id}}')" ] && gone "$1"; }
 # Waits, bounded, for the engine that these containers live in. Another engine (other id or data
 # root: an unmounted disk) must not be touched.
 await_engine() {
@@ -161,7 +198,8 @@ stand_down() {
 
 # Back, from wherever it stands; may be run again and again. Run by the controller, the guard, the
 # boot unit and people:   sudo sh restore.sh
-# While release RELEASE is open it takes it back; once it is committed it rolls it back by hand.
+# While release RELEASE is open it takes it back; once it is committed, and nothing newer was taken
+# back, it rolls it back by hand (`restore.sh rollback` does so in any case).
 # Exits 0 done; 1 not everything could be put back (what is left is said); 2 usage; 3 not this
 # release's turn; 4 the docker engine is not the one these containers live in.
 MODE=${1:-person}
@@ -170,25 +208,31 @@ LOG=$DIR/logs/restore.log
 finish() { _rc=$?; [ "$MODE" = controller ] || return 0; { echo "$_rc" >"$DIR/logs/.restore.rc" && mv -T "$DIR/logs/.restore.rc" "$DIR/logs/restore.rc"; } 2>/dev/null; }
 trap finish EXIT
 case $MODE in
-person) WHO=${SUDO_USER:-$(id -un)}@$(uname -n) ;;
+person | rollback) WHO=${SUDO_USER:-$(id -un)}@$(uname -n) ;;
 controller) WHO=${2:-$WHO} ;;
 guard | boot) WHO=$MODE@$(uname -n) ;;
 *) echo "usage: sudo sh $DIR/restore.sh"; exit 2 ;;
 esac
 [ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $DIR/restore.sh"; exit 2; }
-newest=$RELEASE
+person() { [ "$MODE" = person ] || [ "$MODE" = rollback ]; }
+newest=$RELEASE taken_back=
 for _d in "$SVC"/releases/*/; do
     _n=${_d%/}; _n=${_n##*/}
+    [ "$_n" -gt "$RELEASE" ] 2>/dev/null || continue
     for _f in armed restoring committed rolling-back; do
         [ -e "$_d$_f" ] && [ "$_n" -gt "$newest" ] && newest=$_n
+    done
+    for _f in restored rolled-back; do
+        [ -e "$_d$_f" ] && [ "$_n" -gt "${taken_back:-0}" ] && taken_back=$_n
     done
 done
 if [ "$newest" != "$RELEASE" ]; then
     say "release $RELEASE is not the newest of $SERVICE: $newest is. Run: sudo sh $SVC/releases/$newest/restore.sh"
-    [ "$MODE" = person ] || exit 0
+    person || exit 0
     exit 3
 fi
-# The decision, before the lock is asked for: from here on no swap and no commit can go on.
+# The decision. An open release is decided before the lock is asked for: from then on no swap and
+# no commit can go on. All else is decided under the lock.
 AFTER=restored NOW=restoring
 if [ -e "$DIR/restored" ] || [ -e "$DIR/rolled-back" ]; then
     say "release $RELEASE is already taken back"
@@ -197,38 +241,53 @@ if [ -e "$DIR/restored" ] || [ -e "$DIR/rolled-back" ]; then
 elif [ -e "$DIR/rolling-back" ]; then
     AFTER=rolled-back NOW=rolling-back
 elif [ -e "$DIR/committed" ]; then
-    if [ "$MODE" != person ]; then
-        hold 60 restore && stand_down
-        exit 0
+    hold 60 restore || { say "another script holds $STATE/mutate.lock; try again"; exit 3; }
+    person || { stand_down; exit 0; }
+    if [ "$MODE" = person ] && [ -n "$taken_back" ]; then
+        say "nothing is open: release $taken_back was taken back and release $RELEASE serves $SERVICE. To roll release $RELEASE back too: sudo sh $DIR/restore.sh rollback"
+        exit 3
     fi
-    for _f in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring; do
-        [ -e "$_f" ] && { say "an open transaction owns this host: $_f. End it first: sudo sh ${_f%/*}/restore.sh"; exit 3; }
-    done
+    _open=$(open_elsewhere) && { say "an open transaction owns this host: $_open. End it first: sudo sh ${_open%/*}/restore.sh"; exit 3; }
     say "release $RELEASE is committed: rolling it back by hand"
-    decide committed rolling-back || [ -e "$DIR/rolling-back" ] || { say "somebody else decided; run it again"; exit 3; }
+    # Whatever ends this shell from here on, the guard or the next boot finishes it.
+    if [ -d /run/systemd/system ] && [ "$GUARD" != off ]; then
+        link_boot_unit || { say "the boot unit could not be linked; nothing was stopped"; exit 1; }
+    fi
+    decide committed rolling-back || { say "somebody else decided; run it again"; exit 3; }
     AFTER=rolled-back NOW=rolling-back
-    if [ -d /run/systemd/system ]; then
-        # A power cut in the middle is finished at the next boot.
-        cp "$DIR/boot.service" "/etc/systemd/system/$BOOT" && mkdir -p "$WANTS" && ln -sfn "../$BOOT" "$WANTS/$BOOT"
+    if [ -d /run/systemd/system ] && [ "$GUARD" != off ]; then
+        start_guard || say "no guard watches over this; the next boot would finish it"
     fi
 elif [ -e "$DIR/armed" ]; then
     decide armed restoring || [ -e "$DIR/restoring" ] || [ -e "$DIR/restored" ] ||
         { say "it was committed this moment; run it again to roll it back"; exit 3; }
 elif [ ! -e "$DIR/restoring" ]; then
-    say "release $RELEASE never stopped anything: nothing to restore"
+    hold 60 restore || { say "another script holds $STATE/mutate.lock; try again"; exit 1; }
+    # An arm.sh may have been at work until this moment.
+    [ ! -e "$DIR/armed" ] || { say "release $RELEASE was armed this moment; run it again"; exit 1; }
+    [ ! -e "$DIR/notes-made" ] || while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made"
+    [ "$(readlink "$LINK" 2>/dev/null)" != "$DIR/restore.sh" ] || relink
+    stand_down
+    _serves=$(newest_committed)
+    say "release $RELEASE never stopped anything: nothing to restore${_serves:+; release $_serves serves $SERVICE. To roll that back: sudo sh $SVC/releases/$_serves/restore.sh rollback}"
     exit 0
 fi
+# Going back goes on to its end.
+trap '' INT TERM
 # A swap or commit that hangs is ended; another restore does the same work and is waited for.
-if ! hold 3 restore; then
+if [ "$(holder_pid)" != $$ ] && ! hold 3 restore; then
     if [ "$(holder_role)" = restore ]; then
         say "another restore is at work: waiting for it"
-        hold 600 restore || { evict; hold 120 restore || { say "the lock stays held"; exit 1; }; }
+        hold 600 restore || { evict; hold 300 restore || { say "the lock stays held"; exit 1; }; }
     else
         evict
-        hold 120 restore || { say "the lock stays held"; exit 1; }
+        hold 300 restore || { say "the lock stays held"; exit 1; }
     fi
 fi
 [ -e "$DIR/$AFTER" ] && { say "release $RELEASE was taken back meanwhile"; stand_down; exit 0; }
+# A swap that was not begun changed nothing: then only what was staged is taken away.
+TOUCHED=yes
+[ "$NOW" = restoring ] && [ ! -e "$DIR/touched" ] && TOUCHED=no
 rm -f "$STATE/.ballast" "$BALLAST"
 case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
 *"\"release\":$RELEASE,"*'"event":"restore-failed"'*) ;;
@@ -249,25 +308,9 @@ if [ "$MODE" = boot ]; then
         sleep 1
     done
 fi
-# A stop in flight would end a container that was just started: join it first.
-if [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
-    T=60
-    # shellcheck disable=SC2086 # ids are words
-    run docker stop -t 10 $DOWN || say "going on"
-fi
-_pids=
-if [ -n "$(field 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c '{{.Id}}')" ]; then
-    _pids="$_pids $(on_gpus 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c)"
-    run docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped'
-    # A failed release gets a short grace, a committed one is drained.
-    if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
-    T=$((_g + 30)); run docker stop -t "$_g" 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped'; T=60
-fi
-await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs; see nvidia-smi"
-[ -z "$(field 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c '{{.Id}}')" ] || rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1 || wrong 'glm53 could not be renamed to glm53.r1'
 back() {
     # back ID NAME WAS-RUNNING POLICY WORDS
-    if [ -z "$(field "$1" '{{.Id}}')" ] && gone "$1"; then
+    if absent "$1"; then
         wrong "$2 ($1) is gone from this engine; it was: $5"
         return 1
     fi
@@ -275,11 +318,29 @@ back() {
     [ "$3" = yes ] || return 0
     running "$1" || run docker start "$1" || wrong "$2 could not be started: docker start $1"
 }
-T=120
+if [ "$TOUCHED" = yes ]; then
+    # A stop in flight would end a container that was just started: join it first.
+    if [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
+        T=60
+        # shellcheck disable=SC2086 # ids are words
+        run docker stop -t 10 $DOWN || say "going on"
+    fi
+    _pids=
+if ! absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; then
+    _pids="$_pids $(on_gpus 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c)"
+    run docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped'
+    # A failed release gets a short grace, a committed one is drained.
+    if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
+    T=$((_g + 30)); run docker stop -t "$_g" 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped'; T=60
+fi
+    await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs; see nvidia-smi"
+absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1 || wrong 'glm53 could not be renamed to glm53.r1'
+    T=120
 back 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53 yes unless-stopped 'lmsysorg/sglang@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
-T=60
-[ -z "$(field 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d '{{.Id}}')" ] || run docker update --restart unless-stopped 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'docker update --restart unless-stopped glm53'
+    T=60
+absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || run docker update --restart unless-stopped 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'docker update --restart unless-stopped glm53'
 running 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 does not run: docker start glm53'
+fi
 sync_docker
 if [ -n "$WRONG" ]; then
     journal_once restore-failed "${WRONG#; }"
@@ -287,7 +348,7 @@ if [ -n "$WRONG" ]; then
     say "when that is put right, run: sudo sh $DIR/restore.sh"
     exit 1
 fi
-if [ -s "$DIR/previous-link" ]; then link_to "$(cat "$DIR/previous-link")"; else rm -f "$LINK"; fi
+relink
 while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made" 2>/dev/null
 # A rollback that is taken back displaces again what it had brought back.
 for _note in "$DIR"/returned-*.md; do
