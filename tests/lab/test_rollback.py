@@ -118,10 +118,10 @@ def test_release_over_release_and_back(deployer: Deployer, fleet: list[Host]) ->
     assert told.status == 2
     assert "run it as root: sudo sh" in told.stdout
     # a second restore takes no more away: release 2 was taken back, and nothing is open
-    second = three.run(["sudo", "sh", f"{STATE}/RESTORE-glm53"], user="deploy", check=False)
-    assert second.status == 3
+    told = three.run(["sudo", "sh", f"{STATE}/RESTORE-glm53"], user="deploy", check=False)
+    assert told.status == 3
     further = f"{RELEASES}/1/restore.sh rollback"
-    assert f"sudo sh {further}" in second.stdout
+    assert f"sudo sh {further}" in told.stdout
     three.run(["sudo", "sh", *further.split()], user="deploy", timeout=120)
     assert link(three) == ""
     for host in fleet:
