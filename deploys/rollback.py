@@ -8,9 +8,8 @@ from pyinfra import host
 
 from rollpin.operations import release
 
-to = host.data.get("to")
 release.rolled_back(
     name="Roll back",
     service=str(host.data.get("service", "glm53")),
-    to=None if to is None else int(to),
+    to=host.data.get("to"),
 )

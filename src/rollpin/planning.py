@@ -12,7 +12,7 @@ from typing import Any
 
 import gevent
 
-from rollpin import releases
+from rollpin import profile_values, releases
 from rollpin.docker_api import DockerApi
 from rollpin.durations import seconds
 from rollpin.errors import HostError, Lost, UsageError
@@ -162,17 +162,22 @@ def _serves(profile: Profile, pin: Pin, state: State) -> bool:
     return bool(release and release.record.get("fingerprint") == asked)
 
 
-def plan_back(
-    host: Any, service: str, to: int | None, number: int | None = None
-) -> tuple[Plan, State]:
-    """The plan of a rollback on this host."""
+def plan_back(host: Any, service: str, to: object, number: int | None = None) -> tuple[Plan, State]:
+    """The plan of a rollback on this host. Raises UsageError for what a person wrote."""
+    try:
+        profile_values.label("service name")(service)
+    except ValueError as e:
+        raise UsageError(f"--data service: {e}") from e
+    if to is not None and not str(to).isdecimal():
+        raise UsageError(f"--data to={to}: write a release's number, or 0 for before release 1")
+    target = None if to is None else int(str(to))
     state = observe(host, service=service, paths=["/var/lib/docker", "/var/lib/rollpin"])
     lease = host.data.get("lease", host.data.get("rollpin_lease"))
     try:
         length = seconds(str(lease)) if lease is not None else 120.0
     except ValueError as e:
         raise UsageError(f"--data lease: {e}") from e
-    return plan_rollback(state, service, who(), to, number, length), state
+    return plan_rollback(state, service, who(), target, number, length), state
 
 
 def bound_plan(host: Any) -> str | None:

@@ -114,7 +114,9 @@ def live(profile: str, overlays: Sequence[str] = ()) -> Generator[FunctionComman
 
 
 @operation(is_idempotent=False, _set_in_op=False)
-def rolled_back(service: str, to: int | None = None) -> Generator[FunctionCommand, None, None]:
+def rolled_back(
+    service: str, to: int | str | None = None
+) -> Generator[FunctionCommand, None, None]:
     """
     ``service`` serves release ``to`` again, by a new numbered and guarded release.
 
@@ -205,7 +207,7 @@ def _live(state: Any, host: Any, request: Request) -> bool:
     )
 
 
-def _roll_back(state: Any, host: Any, plan: Plan, seen: HostState, to: int | None) -> bool:
+def _roll_back(state: Any, host: Any, plan: Plan, seen: HostState, to: object) -> bool:
     one = _staged_or_refused(host, plan, seen)
     if one is None:
         return False
