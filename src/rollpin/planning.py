@@ -25,7 +25,7 @@ from rollpin.plan import Pin, Plan
 from rollpin.plan_release import pinned, plan_release, recorded_pin
 from rollpin.plan_rollback import plan_rollback
 from rollpin.policy import adjusted
-from rollpin.profile import Profile
+from rollpin.profile import LEAST_LEASE, Profile
 from rollpin.remote import Remote
 
 OBSERVE_DEADLINE = 90.0
@@ -177,6 +177,9 @@ def plan_back(host: Any, service: str, to: object, number: int | None = None) ->
         length = seconds(str(lease)) if lease is not None else 120.0
     except ValueError as e:
         raise UsageError(f"--data lease: {e}") from e
+    if length < LEAST_LEASE:
+        # It would be over before the controller can renew it.
+        raise UsageError(f"--data lease={lease}: write at least {LEAST_LEASE:g}s")
     return plan_rollback(state, service, who(), target, number, length), state
 
 
