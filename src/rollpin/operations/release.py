@@ -77,6 +77,8 @@ def staged(profile: str, overlays: Sequence[str] = ()) -> Generator[FunctionComm
     try:
         plan, seen = plan_for(host, request)
     except UsageError as e:
+        if not host.state.is_executing:  # a dry run ends here: the reason must be seen now
+            logger.error(f"{host.print_prefix}refused: {e}")
         yield FunctionCommand(_fail, [profile, str(e)], {})
         return
     report.show(plan)
@@ -126,6 +128,8 @@ def rolled_back(
     try:
         plan, seen = plan_back(host, service, to)
     except UsageError as e:
+        if not host.state.is_executing:  # a dry run ends here: the reason must be seen now
+            logger.error(f"{host.print_prefix}refused: {e}")
         yield FunctionCommand(_fail, [service, str(e)], {})
         return
     report.show(plan)
