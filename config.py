@@ -1,8 +1,9 @@
 """pyinfra reads this first. Signals end a run with a status that is not 0 from here on."""
 
-from rollpin import signals
+from rollpin import report, signals
 
 signals.install()
+report.require_hosts()
 
 # Seconds to reach a host; what rollpin does there has deadlines of its own.
 CONNECT_TIMEOUT = 10

@@ -26,7 +26,7 @@ To give it back, with its restart policy (refused while something else holds its
 
 To take {plan.service} away and put everything back that release {plan.number} stopped:
 
-    sudo sh {STATE_DIR}/RESTORE-{plan.service}
+    sudo sh {release_dir(plan.service, plan.number)}/restore.sh rollback
 
 - who: {plan.by}
 - when: {at}
@@ -55,9 +55,13 @@ def release(plan: Plan, bound: Bound, at: str) -> str:
 
 {plan.kind} by {plan.by}, {at}; profile {plan.profile or "as recorded"}, image {image}
 
-To go back, while it is being deployed and after:
+To go back while it is being deployed:
 
     sudo sh {STATE_DIR}/RESTORE-{plan.service}
+
+To go back later, while it serves:
+
+    sudo sh {release_dir(plan.service, plan.number)}/restore.sh rollback
 
 What it stops:
 

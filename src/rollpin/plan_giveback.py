@@ -70,8 +70,8 @@ def _one(state: HostState, recorded: Recorded) -> GiveBack:
                     f"there is no room for {recorded.name}: {other.container.name}"
                     f" {' and '.join(other.reasons)}",
                     "both cannot run at once",
-                    f"Put everything back as it was: sudo sh {STATE_DIR}/RESTORE-{recorded.service}"
-                    " (or deploys/rollback.py)",
+                    "Put everything back as it was: deploys/rollback.py, or on the host: sudo sh"
+                    f" {release_dir(recorded.service, recorded.release)}/restore.sh rollback",
                 )
             )
     return GiveBack(recorded, c, tuple(refusals))

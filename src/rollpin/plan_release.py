@@ -88,7 +88,8 @@ def plan_release(
     own = {staged} | ({live.id} if live else set())
     gpus = () if profile.gpus == "none" else tuple(profile.gpus.split(","))
     found, holders = collisions.find(state, service, profile.port, gpus, own)
-    refusals += holders
+    said = {r.found for r in refusals}
+    refusals += [h for h in holders if h.found not in said]
     stops = [_predecessor(live, serving, profile)] if live and serving else []
     for collision in found:
         stop = displace(collision, profile, state)

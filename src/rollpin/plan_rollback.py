@@ -83,7 +83,8 @@ def plan_rollback(
         container = state.container(main.id)
         gpus = container.gpus if container else ()
         found, holders = collisions.find(state, main.live, health.port, gpus, own)
-        refusals += holders
+        said = {r.found for r in refusals}
+        refusals += [h for h in holders if h.found not in said]
         refusals += [
             Refusal(
                 f"{c.container.name} {' and '.join(c.reasons)}",

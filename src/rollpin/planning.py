@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import gevent
 
 from rollpin import profile_values, releases
 from rollpin.docker_api import DockerApi
-from rollpin.durations import seconds
 from rollpin.errors import HostError, Lost, UsageError
 from rollpin.facts.host_state import HostState
 from rollpin.fingerprint import fingerprint
@@ -24,11 +23,12 @@ from rollpin.observe import Unknown, unreachable
 from rollpin.plan import Pin, Plan
 from rollpin.plan_release import pinned, plan_release, recorded_pin
 from rollpin.plan_rollback import plan_rollback
-from rollpin.policy import adjusted
-from rollpin.profile import LEAST_LEASE, Profile
+from rollpin.policy import adjusted, lease_of_run, lease_seconds
+from rollpin.profile import Profile
 from rollpin.remote import Remote
 
 OBSERVE_DEADLINE = 90.0
+PLAN_HASH = re.compile("p[0-9a-f]{12}")
 # Data that people set beside the ones that adjust a profile.
 OTHER_DATA = ("rollpin_overlays",)
 
@@ -94,8 +94,7 @@ def load(host: Any, request: Request) -> tuple[Profile, tuple[str, ...]]:
     )
     lease = host.data.get("lease")
     if lease is not None:
-        # A run may say its own lease: --data lease=30s.
-        profile, more = adjusted(profile, {"rollpin_lease": lease})
+        profile, more = lease_of_run(profile, lease)
         notes += more
     return profile, notes
 
@@ -105,6 +104,7 @@ def plan_for(
 ) -> tuple[Plan, State]:
     """The plan of a release on this host. Raises UsageError for what a person wrote."""
     profile, notes = load(host, request)
+    check_bound_plans(host)
     state = observe(
         host,
         service=profile.service,
@@ -164,36 +164,60 @@ def _serves(profile: Profile, pin: Pin, state: State) -> bool:
 
 def plan_back(host: Any, service: str, to: object, number: int | None = None) -> tuple[Plan, State]:
     """The plan of a rollback on this host. Raises UsageError for what a person wrote."""
-    try:
-        profile_values.label("service name")(service)
-    except ValueError as e:
-        raise UsageError(f"--data service: {e}") from e
+    profile_values.service(service)
     if to is not None and not str(to).isdecimal():
         raise UsageError(f"--data to={to}: write a release's number, or 0 for before release 1")
+    check_bound_plans(host)
     target = None if to is None else int(str(to))
     state = observe(host, service=service, paths=["/var/lib/docker", "/var/lib/rollpin"])
-    lease = host.data.get("lease", host.data.get("rollpin_lease"))
+    named = next((n for n in ("lease", "rollpin_lease") if host.data.get(n) is not None), None)
     try:
-        length = seconds(str(lease)) if lease is not None else 120.0
+        length = lease_seconds(host.data.get(named)) if named else 120.0
     except ValueError as e:
-        raise UsageError(f"--data lease: {e}") from e
-    if length < LEAST_LEASE:
-        # It would be over before the controller can renew it.
-        raise UsageError(f"--data lease={lease}: write at least {LEAST_LEASE:g}s")
+        raise UsageError(f"data {named}: {e}") from e
     return plan_rollback(state, service, who(), target, number, length), state
 
 
+def check_bound_plans(host: Any) -> None:
+    """Raises UsageError for a `--data plan=` that cannot be read, also where nothing is to do."""
+    given = host.data.get("plan")
+    if given is None:
+        return
+    plans = _bound_plans(str(given))
+    strangers = set(plans) - {"", *(h.name for h in host.state.inventory)}
+    if strangers:
+        raise UsageError(
+            f"--data plan={given}: the inventory has no host {', '.join(sorted(strangers))}"
+        )
+
+
 def bound_plan(host: Any) -> str | None:
-    """The hash this host's plan must have, from `--data plan=HASH` or `plan=HOST:HASH,…`."""
+    """The hash this host's plan must have, from `--data plan=HASH` or `plan=HOST:HASH,…`.
+
+    Raises UsageError when it names none for this host.
+    """
     given = host.data.get("plan")
     if given is None:
         return None
-    hashes: Sequence[str] = [h.strip() for h in str(given).split(",") if h.strip()]
-    for item in hashes:
-        name, colon, value = item.rpartition(":")
-        if colon and name == host.name:
-            return value
-    plain = [h for h in hashes if ":" not in h]
-    if len(plain) == 1:
-        return plain[0]
-    raise UsageError(f"--data plan={given} names no plan for {host.name}")
+    plans = _bound_plans(str(given))
+    if host.name in plans:
+        return plans[host.name]
+    if "" in plans:
+        return plans[""]
+    raise UsageError(f"--data plan={given} names no plan for {host.name}; see it with --dry")
+
+
+def _bound_plans(given: str) -> dict[str, str]:
+    """Host -> hash; one for all is under "". Raises UsageError."""
+    out: dict[str, str] = {}
+    for item in given.split(","):
+        name, _, value = item.strip().rpartition(":")
+        if not PLAN_HASH.fullmatch(value):
+            raise UsageError(
+                f"--data plan={given}: {value!r} is no plan's hash; write plan=HASH or"
+                " plan=HOST:HASH,HOST:HASH as --dry prints it"
+            )
+        if name in out:
+            raise UsageError(f"--data plan={given}: {name or 'one for all hosts'} is there twice")
+        out[name] = value
+    return out

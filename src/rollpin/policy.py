@@ -27,6 +27,24 @@ HOST_DATA = (
 )
 
 
+def lease_of_run(profile: Profile, lease: object) -> tuple[Profile, tuple[str, ...]]:
+    """The profile with the lease that one run asks for: `--data lease=30s`. Raises ProfileError."""
+    change = _Change(profile, {"lease": lease}, origin="--data")
+    change.time("lease", "guard_lease", "lease of the guard", LEAST_LEASE)
+    if change.faults:
+        raise ProfileError("\n".join(change.faults))
+    return change.profile, tuple(change.notes)
+
+
+def lease_seconds(value: object) -> float:
+    """A lease without a profile. Raises ValueError with what to write."""
+    length = _duration(value)
+    if length < LEAST_LEASE:
+        # It would be over before the controller can renew it.
+        raise ValueError(f"{value} is too short; write at least {durations.spoken(LEAST_LEASE)}")
+    return length
+
+
 def adjusted(
     profile: Profile, data: Mapping[str, object], also_known: Collection[str] = ()
 ) -> tuple[Profile, tuple[str, ...]]:
@@ -51,6 +69,7 @@ def adjusted(
 class _Change:
     profile: Profile
     data: Mapping[str, object]
+    origin: str = "inventory data"
     notes: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
@@ -58,10 +77,10 @@ class _Change:
         self.profile = dataclasses.replace(self.profile, **fields)
 
     def fault(self, name: str, text: str) -> None:
-        self.faults.append(f"inventory data {name}: {text}")
+        self.faults.append(f"{self.origin} {name}: {text}")
 
     def note(self, name: str, text: str) -> None:
-        self.notes.append(f"{text} by inventory data {name}")
+        self.notes.append(f"{text} by {self.origin} {name}")
 
     def misspelt(self, also_known: Collection[str]) -> None:
         known = {name.removeprefix("rollpin_"): name for name in (*HOST_DATA, *also_known)}
@@ -142,7 +161,7 @@ class _Change:
         if value is None:
             return None
         try:
-            number = durations.seconds(value) if isinstance(value, str) else _number(value)
+            number = _duration(value)
         except ValueError as error:
             self.fault(name, str(error))
             return None
@@ -168,6 +187,10 @@ class _Change:
 
 def _is_text_or_number(value: object) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _duration(value: object) -> float:
+    return durations.seconds(value) if isinstance(value, str) else _number(value)
 
 
 def _number(value: object) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rollpin import durations
+from rollpin.errors import UsageError
 
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 _CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
@@ -72,6 +73,14 @@ def label(what: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def service(given: object) -> str:
+    """The service of `--data service=`. Raises UsageError."""
+    try:
+        return label("service name")(str(given))
+    except ValueError as e:
+        raise UsageError(f"--data service: {e}") from e
 
 
 def duration(least: float = 0.0) -> Callable[[str], float]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shlex
 import sys
 import threading
+from typing import Any
 
 import click
+from pyinfra import logger
+from pyinfra.context import ctx_state
 
 from rollpin import scripts
 from rollpin.plan import Plan
@@ -83,6 +87,36 @@ def _source(plan: Plan) -> str:
 
 def _pull(plan: Plan) -> str:
     return "already on the host" if plan.image_present else "to be pulled"
+
+
+def preview_refused(host: Any, reason: str) -> None:
+    """Before anything runs: says why this host would be refused; the run ends with 1, dry or not.
+
+    Nothing is said while it runs: the refusal is the host's verdict then.
+    """
+    if not host.state.is_executing:
+        logger.error(f"{host.print_prefix}refused: {reason}")
+        preview(host, refused=True)
+
+
+def preview(host: Any, refused: bool) -> None:
+    """Whether the run would end with 1 for this host, if it ended with what was shown so far."""
+    (host.state.failed_hosts.add if refused else host.state.failed_hosts.discard)(host)
+
+
+def require_hosts() -> None:
+    """A run whose --limit chooses no host did nothing: it must not end with 0."""
+    atexit.register(_require_hosts)
+
+
+def _require_hosts() -> None:
+    # Only for a run that came as far as choosing hosts and was not ended by something worse.
+    state = ctx_state.get() if ctx_state.isset() else None
+    if state is None or not state.initialised or state.activated_hosts or state.failed_hosts:
+        return
+    click.echo("--> rollpin: no host was chosen, nothing was done: see --limit", err=True)
+    sys.stdout.flush()
+    os._exit(1)  # the status is pyinfra's to give; at exit there is no other way left
 
 
 def show(plan: Plan) -> None:

@@ -44,10 +44,13 @@ class Verdict:
     def line(self) -> str:
         """What the end of a run prints for the host."""
         parts = [f"{self.host}: {self.service} {self.word.value}"]
-        if self.release:
-            parts.append(f"release {self.release}")
-        if self.digest:
-            parts.append(self.digest)
+        if self.word in (Word.RESTORED, Word.RESTORED_UNVERIFIED) and self.release:
+            # What serves is another one.
+            image = f" (image {self.digest})" if self.digest else ""
+            parts.append(f"release {self.release}{image} was taken back")
+        else:
+            parts += [f"release {self.release}"] if self.release else []
+            parts += [self.digest] if self.digest else []
         parts.append(self._outage())
         if self.note:
             parts.append(f"note {self.note}")

@@ -36,7 +36,8 @@ def test_the_restore_note_says_the_one_command() -> None:
         script = scripts.giveback_name(stop.container.id)
         assert f"    sudo sh /var/lib/rollpin/glm53/releases/1/{script}\n" in text
         assert script in scripts.render(plan, bound(plan))
-        assert "    sudo sh /var/lib/rollpin/RESTORE-glm53\n" in text
+        # Also right when a newer release was taken back meanwhile, where RESTORE-glm53 is not.
+        assert "    sudo sh /var/lib/rollpin/glm53/releases/1/restore.sh rollback\n" in text
         for words in (
             a.BY,
             a.AT,

@@ -14,7 +14,7 @@ from rollpin import durations, overlay, policy, profile
 from rollpin.errors import ProfileError
 from rollpin.image_ref import ImageRef
 from rollpin.overlay import Overlay
-from rollpin.policy import adjusted
+from rollpin.policy import adjusted, lease_of_run, lease_seconds
 from rollpin.profile import Profile
 from rollpin.profile_values import Displace, Mount
 
@@ -438,3 +438,21 @@ def test_durations(text: str, seconds: float, spoken: str) -> None:
 def test_no_durations(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration; write"):
         durations.seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("lease", "told"),
+    [
+        (1, "--data lease: 1 is too short; write at least 2 s"),
+        ("soon", "--data lease: 'soon' is not a duration; write a number with a unit: 90s"),
+    ],
+)
+def test_the_lease_of_a_run_is_told_as_it_was_typed(lease: object, told: str) -> None:
+    with pytest.raises(ProfileError, match=re.escape(told)):
+        lease_of_run(parse(), lease)
+
+
+@pytest.mark.parametrize("lease", [30, "30s"])
+def test_the_lease_of_a_run_is_a_number_or_a_duration(lease: object) -> None:
+    assert lease_of_run(parse(), lease)[0].guard_lease == 30
+    assert lease_seconds(lease) == 30

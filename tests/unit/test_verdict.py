@@ -50,7 +50,8 @@ def test_only_two_are_good(word: Word) -> None:
         ),
         (
             Verdict("gpu1", "glm53", Word.RESTORED, 8, outage=12.0, warnings=("a", "b")),
-            "gpu1: glm53 restored, release 8, outage 12.00 s\n    warning: a\n    warning: b",
+            "gpu1: glm53 restored, release 8 was taken back, outage 12.00 s\n"
+            "    warning: a\n    warning: b",
         ),
         (
             Verdict("gpu1", "glm53", Word.IN_DOUBT, 8),

@@ -10,13 +10,13 @@ from pyinfra.api.command import FunctionCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from rollpin import profile_values, report, signals
 from rollpin import remote_steps as steps
-from rollpin import report, signals
 from rollpin.command_line import foreign_target
 from rollpin.docker_api import DockerApi
-from rollpin.errors import HostError, Lost, RollpinError
+from rollpin.errors import HostError, Lost, RollpinError, UsageError
 from rollpin.health import Examiner
-from rollpin.observe import Container, HostState, Release, Unknown
+from rollpin.observe import Container, Release, Unknown
 from rollpin.observe_parse import container
 from rollpin.plan_giveback import GiveBack, plan_giveback
 from rollpin.planning import observe, remote_for, who
@@ -35,13 +35,28 @@ def restored(service: str | None = None) -> Generator[FunctionCommand, None, Non
 
     + service: only this service's; without it whichever is open on the host
     """
+    try:
+        if service is not None:
+            service = profile_values.service(service)
+    except UsageError as e:
+        report.preview_refused(host, str(e))
+        yield FunctionCommand(_refused, ["restore", str(e)], {})
+        return
     state = observe(host)
     if isinstance(state.releases, Unknown):
-        yield FunctionCommand(_unknown, [service or "restore", state.releases.reason], {})
+        report.preview_refused(host, state.releases.reason)
+        yield FunctionCommand(_refused, [service or "restore", state.releases.reason], {})
         return
-    for release in state.releases:
-        if release.open and service in (None, release.service):
-            yield FunctionCommand(_restore, [release], {})
+    found = [r for r in state.releases if r.open and service in (None, r.service)]
+    for release in found:
+        yield FunctionCommand(_restore, [release], {})
+    if not found and host.state.is_executing:
+        known = sorted({r.service for r in state.releases})
+        reason = "no transaction is open"
+        if service is not None and service not in known:
+            others = f"; there are releases of {', '.join(known)}" if known else ""
+            reason += f"; no release of {service} is on record here{others}"
+        _unchanged(host.name, service or "restore", reason)
 
 
 @operation(is_idempotent=True, _set_in_op=False)
@@ -53,11 +68,15 @@ def given_back(containers: Sequence[str] = ()) -> Generator[FunctionCommand, Non
     """
     state = observe(host)
     plans, general = plan_giveback(state, containers)
+    for refusal in [*general, *(r for plan in plans for r in plan.refusals)]:
+        report.preview_refused(host, str(refusal))
     if general:
-        yield FunctionCommand(_unknown, ["give back", "; ".join(map(str, general))], {})
-        return
-    for plan in plans:
-        yield FunctionCommand(_give_back, [plan, state], {})
+        yield FunctionCommand(_refused, ["give back", "; ".join(map(str, general))], {})
+    elif plans:
+        # One command: a container that is refused must not hide what becomes of the others.
+        yield FunctionCommand(_give_all_back, [plans], {})
+    elif host.state.is_executing:
+        _unchanged(host.name, "give back", "no container is displaced")
 
 
 def _ended(the_host: Any, verdict: Verdict, good: bool) -> bool:
@@ -67,7 +86,11 @@ def _ended(the_host: Any, verdict: Verdict, good: bool) -> bool:
     return good
 
 
-def _unknown(state: Any, host: Any, service: str, reason: str) -> bool:
+def _unchanged(name: str, service: str, reason: str) -> None:
+    report.add(Verdict(name, service, Word.UNCHANGED, reason=reason))
+
+
+def _refused(state: Any, host: Any, service: str, reason: str) -> bool:
     return _ended(host, Verdict(host.name, service, Word.REFUSED, reason=reason), good=False)
 
 
@@ -129,7 +152,14 @@ def _judge_restored(remote: Remote, release: Release) -> None:
         api.close()
 
 
-def _give_back(state: Any, host: Any, plan: GiveBack, seen: HostState) -> bool:
+def _give_all_back(state: Any, host: Any, plans: Sequence[GiveBack]) -> bool:
+    good = True
+    for plan in plans:
+        good = _give_back(host, plan) and good
+    return good
+
+
+def _give_back(host: Any, plan: GiveBack) -> bool:
     name = plan.recorded.name
     if plan.refusals:
         reason = "; ".join(map(str, plan.refusals))

@@ -77,11 +77,11 @@ def staged(profile: str, overlays: Sequence[str] = ()) -> Generator[FunctionComm
     try:
         plan, seen = plan_for(host, request)
     except UsageError as e:
-        if not host.state.is_executing:  # a dry run ends here: the reason must be seen now
-            logger.error(f"{host.print_prefix}refused: {e}")
+        report.preview_refused(host, str(e))
         yield FunctionCommand(_fail, [profile, str(e)], {})
         return
     report.show(plan)
+    report.preview(host, plan.refused)
     _SHOWN.setdefault((host.name, plan.service), plan)
     if plan.unchanged and not plan.refused:
         return
@@ -128,11 +128,11 @@ def rolled_back(
     try:
         plan, seen = plan_back(host, service, to)
     except UsageError as e:
-        if not host.state.is_executing:  # a dry run ends here: the reason must be seen now
-            logger.error(f"{host.print_prefix}refused: {e}")
+        report.preview_refused(host, str(e))
         yield FunctionCommand(_fail, [service, str(e)], {})
         return
     report.show(plan)
+    report.preview(host, plan.refused)
     _SHOWN.setdefault((host.name, service), plan)
     yield FunctionCommand(_roll_back, [plan, seen, to], {})
 

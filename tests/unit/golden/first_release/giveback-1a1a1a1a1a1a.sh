@@ -230,14 +230,14 @@ if [ "$WAS_RUNNING" = yes ] && ! running "$ID"; then
         esac
         [ "$_meet" = no ] || {
             _who=$(field "$_other" '{{.Name}}')
-            say "refused: no room, ${_who#/} holds its GPUs. To put everything back as it was before $SERVICE: sudo sh $LINK"
+            say "refused: no room, ${_who#/} holds its GPUs. To put everything back as it was before $SERVICE: sudo sh $DIR/restore.sh rollback"
             exit 3
         }
     done
     for _port in $PORTS; do
         _held=$(ss -Hltn "sport = :$_port") || { say "refused: whether port $_port is in use is not known (ss fails)"; exit 3; }
         if [ -n "$_held" ]; then
-            say "refused: no room, its port $_port is in use. To put everything back as it was before $SERVICE: sudo sh $LINK"
+            say "refused: no room, its port $_port is in use. To put everything back as it was before $SERVICE: sudo sh $DIR/restore.sh rollback"
             exit 3
         fi
     done
