@@ -151,6 +151,13 @@ def tail(remote: Remote, directory: str, step: str, lines: int = 4) -> str:
     return " | ".join(x.partition(" ")[2] for x in text.splitlines())
 
 
+def said(output: str) -> str:
+    """The last thing that a script said, without the seconds since boot before it."""
+    last = (output.strip().splitlines() or ["it said nothing"])[-1]
+    time, _, text = last.partition(" ")
+    return (text if time.replace(".", "", 1).isdigit() else last)[-600:]
+
+
 def renew(remote: Remote, directory: str, transaction: str, lease: float) -> None:
     """Raises HostError when there is nothing to renew any more."""
     seconds = str(max(1, round(lease)))

@@ -129,7 +129,7 @@ class Transaction:
         self.arming = True
         answer = self.remote.run(f"exec sh {self.dir}/arm.sh", within=60)
         if answer.status != 0:
-            raise Refused(f"not armed: {answer.output.strip()[-300:]}")
+            raise Refused(f"not armed: {steps.said(answer.output)}")
 
     def _swap(self) -> None:
         self.say(
@@ -184,7 +184,7 @@ class Transaction:
         if answer.status == 76:
             raise TakenOver("the release was taken back before it could be committed")
         if answer.status != 0:
-            raise StepFailed(f"commit.sh: {answer.output.strip()[-300:]}", answer.status)
+            raise StepFailed(f"commit.sh: {steps.said(answer.output)}", answer.status)
 
     # The other way.
 

@@ -49,7 +49,7 @@ elif [ -e "$DIR/committed" ]; then
         say "nothing is open: release $taken_back was taken back and release $RELEASE serves $SERVICE. To roll release $RELEASE back too: sudo sh $DIR/restore.sh rollback"
         exit 3
     fi
-    _open=$(open_elsewhere) && { say "an open transaction owns this host: $_open. End it first: sudo sh ${_open%/*}/restore.sh"; exit 3; }
+    _open=$(open_elsewhere) && { say "an open transaction owns this host: $_open"; exit 3; }
     say "release $RELEASE is committed: rolling it back by hand"
     # Whatever ends this shell from here on, the guard or the next boot finishes it.
     if [ -d /run/systemd/system ] && [ "$GUARD" != off ]; then

@@ -104,12 +104,22 @@ start_guard() {
         -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 \
         /bin/sh "$DIR/guard.sh"
 }
-# Says an open transaction of the host, but this release's own; status 1 when there is none.
+# Says the open transaction of the host, whose it is and what ends it; not this release's own, and
+# status 1 when there is none.
 open_elsewhere() {
     for _o in "$STATE"/*/releases/*/armed "$STATE"/*/releases/*/restoring "$STATE"/*/releases/*/rolling-back; do
-        [ -e "$_o" ] && [ "${_o%/*}" != "$DIR" ] && { printf '%s' "$_o"; return 0; }
+        [ -e "$_o" ] && [ "${_o%/*}" != "$DIR" ] && { owner_of "${_o%/*}" "${_o##*/}"; return 0; }
     done
     return 1
+}
+owner_of() {
+    _r=${1##*/} _s=${1%/releases/*} _s=${_s##*/} _whose=
+    if [ "$(sed -n 's/^service=//p' "$RUN/transaction" 2>/dev/null) $(sed -n 's/^release=//p' "$RUN/transaction" 2>/dev/null)" = "$_s $_r" ]; then
+        _whose=", by $(sed -n 's/^by=//p' "$RUN/transaction") since $(sed -n 's/^since=//p' "$RUN/transaction")"
+        read -r _until _id <"$RUN/lease" 2>/dev/null && _left=$((_until - $(cut -d. -f1 /proc/uptime))) &&
+            _whose="$_whose, with $((_left > 0 ? _left : 0)) s of its lease left"
+    fi
+    printf '%s' "$_s release $_r ($2)$_whose. Wait for it, or end it by going back: sudo sh $1/restore.sh"
 }
 pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
@@ -247,7 +257,7 @@ elif [ -e "$DIR/committed" ]; then
         say "nothing is open: release $taken_back was taken back and release $RELEASE serves $SERVICE. To roll release $RELEASE back too: sudo sh $DIR/restore.sh rollback"
         exit 3
     fi
-    _open=$(open_elsewhere) && { say "an open transaction owns this host: $_open. End it first: sudo sh ${_open%/*}/restore.sh"; exit 3; }
+    _open=$(open_elsewhere) && { say "an open transaction owns this host: $_open"; exit 3; }
     say "release $RELEASE is committed: rolling it back by hand"
     # Whatever ends this shell from here on, the guard or the next boot finishes it.
     if [ -d /run/systemd/system ] && [ "$GUARD" != off ]; then
