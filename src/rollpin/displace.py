@@ -10,12 +10,21 @@ from rollpin.observe import Container, HostState, Unknown
 from rollpin.plan import Stop
 from rollpin.profile import Profile
 from rollpin.profile_values import Displace
+from rollpin.scripts import STATE_DIR
 
 
 def displace(collision: Collision, profile: Profile, state: HostState) -> Stop | Refusal:
     c = collision.container
     held = f"{c.name} ({c.id[:12]}, {c.image}, {c.status}) {' and '.join(collision.reasons)}"
     permitted = next((d for d in profile.displaces if d.name == c.name), None)
+    if permitted is None and c.labels.get("rollpin.service"):
+        return Refusal(
+            held,
+            f"it is release {c.labels.get('rollpin.release', '?')} of"
+            f" {c.labels['rollpin.service']}, and {STATE_DIR} has no record of it: nobody could go"
+            " back to it",
+            f"Put {STATE_DIR} back from a backup, or stop it yourself: docker stop {c.name}",
+        )
     if permitted is None:
         return Refusal(
             held,

@@ -126,6 +126,7 @@ class Release:
     state: str
     age: int = field(default=0, compare=False)  # seconds since its directory changed
     record: Mapping[str, Any] = field(compare=False, repr=False, default_factory=dict)
+    fault: str = ""  # why its record cannot be relied on; then `record` is empty
 
     @property
     def open(self) -> bool:

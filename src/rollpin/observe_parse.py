@@ -20,6 +20,7 @@ from rollpin.observe import (
     Unknown,
     unreachable,
 )
+from rollpin.record import fault
 
 T = TypeVar("T")
 
@@ -260,11 +261,14 @@ def _releases(b: list[str]) -> tuple[Release, ...]:
         service, number, state, age, record = line.split(" ", 4)
         try:
             value = json.loads(record)
-        except ValueError:
-            if state != "staged":
-                raise
-            value = {}  # cut short by a run that died; it was never armed
-        out.append(Release(service, int(number), state, int(age), value))
+        except ValueError as e:
+            value, why = None, f"not JSON: {e}"
+        else:
+            why = fault(value, service, int(number))
+        if state == "staged":
+            why = ""  # cut short by a run that died; it was never armed
+        whole = isinstance(value, dict) and not why
+        out.append(Release(service, int(number), state, int(age), value if whole else {}, why))
     return tuple(sorted(out, key=lambda r: (r.service, r.number)))
 
 

@@ -71,8 +71,7 @@ def plan_release(
         port=profile.port,
         notes=tuple(notes),
     )
-    if not isinstance(state.releases, Unknown) and any(r.open for r in state.releases):
-        # What a swap under way has renamed and stopped would read as more reasons.
+    if preflight.hidden(state):
         return dataclasses.replace(base, refusals=tuple(refusals))
     if isinstance(pin, Unknown):
         refusals.append(

@@ -40,6 +40,8 @@ def plan_rollback(
         engine=None if isinstance(state.engine, Unknown) else state.engine,
         gpu_holders=gpu_holders(state),
     )
+    if preflight.hidden(state):
+        return dataclasses.replace(base, refusals=tuple(refusals))
     live = state.container(releases.serving_id(serving))
     if serving is None or not releases.serving_id(serving):
         refusals.append(

@@ -48,7 +48,38 @@ def refusals(state: HostState, guard: bool) -> list[Refusal]:
             )
         )
     out += _open_transactions(state)
+    out += _unreadable(state)
     return out
+
+
+def hidden(state: HostState) -> bool:
+    """Is so much unknown, or in flux, that whoever is in the way cannot be told from it?"""
+    if any(
+        isinstance(seen, Unknown)
+        for seen in (state.engine, state.containers, state.releases, state.transaction)
+    ):
+        return True
+    if isinstance(state.releases, Unknown):
+        return True
+    # What a swap under way has renamed and stopped would read as more reasons.
+    return any(r.open for r in state.releases) or bool(_unreadable(state))
+
+
+def _unreadable(state: HostState) -> list[Refusal]:
+    if isinstance(state.releases, Unknown):
+        return []
+    return [
+        Refusal(
+            f"the record of {r.service} release {r.number} cannot be read"
+            f" ({directory}/release.json: {r.fault})",
+            "what it serves and what it displaced is not known",
+            "Put the file back from a backup, or roll the release back by hand, which needs no"
+            f" record: sudo sh {directory}/restore.sh rollback",
+        )
+        for r in state.releases
+        if r.fault and r.state == "committed"
+        for directory in [f"/var/lib/rollpin/{r.service}/releases/{r.number}"]
+    ]
 
 
 def _open_transactions(state: HostState) -> list[Refusal]:

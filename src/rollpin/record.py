@@ -72,6 +72,27 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
     return json.dumps(value, sort_keys=True)
 
 
+def fault(value: object, service: str, number: int) -> str:
+    """Why this is not the record of that release; "" when it is. A disk may have been full."""
+    if not isinstance(value, dict):
+        return "it is missing or empty" if value is None else "it is no JSON object"
+    if value.get("format") != FORMAT:
+        return f"its format is {value.get('format')!r}, not {FORMAT}"
+    if (value.get("service"), value.get("number")) != (service, number):
+        return f"it is the record of {value.get('service')} release {value.get('number')}"
+    lists = {"stops": ("id", "name", "policy", "running", "ours"), "starts": ("id", "live")}
+    for name, keys in lists.items():
+        rows = value.get(name)
+        if not isinstance(rows, list) or not all(
+            isinstance(row, dict) and all(key in row for key in keys) for row in rows
+        ):
+            return f"its {name} are not complete"
+    serves = value.get("serves", "absent")
+    if serves is not None and not (isinstance(serves, dict) and serves.get("id")):
+        return "it does not say what serves"
+    return ""
+
+
 def records_json(plan: Plan) -> str:
     """`docker inspect` of everything that the release stops, by id."""
     return json.dumps({s.container.id: s.container.record for s in plan.stops}, sort_keys=True)

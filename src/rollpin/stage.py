@@ -19,6 +19,7 @@ from rollpin.errors import HostError, Refused, StepFailed
 from rollpin.observe import HostState, Unknown
 from rollpin.plan import Plan
 from rollpin.remote import Remote
+from rollpin.remote_steps import said
 from rollpin.scripts import Bound, release_dir
 
 PRIVATE = ("release.json", "records.json", "env")
@@ -77,7 +78,7 @@ def unstage(staged: Staged, remote: Remote, why: str) -> bool:
     script = scripts.render_unstage(staged.plan, staged.bound, False, why)
     answer = remote.persist(script, within=90, tries=60)
     if answer.status not in (0, 5):
-        raise HostError(f"what was staged could not be removed: {answer.output.strip()[-200:]}")
+        raise HostError(f"what was staged could not be removed: {said(answer.output)}")
     return answer.status == 0
 
 
@@ -179,9 +180,8 @@ def upload(directory: str, texts: Mapping[str, str]) -> str:
 def _run(remote: Remote, script: str, what: str, within: float = 60) -> str:
     answer = remote.run(script, within=within)
     if answer.status != 0:
-        said = [x for x in answer.output.strip().splitlines() if x.strip()]
         raise StepFailed(
-            f"{what} failed (status {answer.status}): {said[-1] if said else 'it said nothing'}",
+            f"{what} failed (status {answer.status}): {said(answer.output)}",
             answer.status,
             answer.output,
         )

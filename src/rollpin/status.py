@@ -77,7 +77,7 @@ class Status:
 
 def status_of(state: HostState) -> Status:
     """What the state of a host says to a person."""
-    unknown = _unknown(state)
+    unknown = _unknown(state) + _unrecorded(state)
     if isinstance(state.releases, Unknown):
         return Status(state.name, unknown)
     names = sorted({r.service for r in state.releases})
@@ -95,7 +95,28 @@ def status_of(state: HostState) -> Status:
 
 def _unknown(state: HostState) -> tuple[str, ...]:
     seen = (state.releases, state.engine, state.containers, state.transaction)
-    return tuple(dict.fromkeys(s.reason for s in seen if isinstance(s, Unknown)))
+    out = [s.reason for s in seen if isinstance(s, Unknown)]
+    if not isinstance(state.releases, Unknown):
+        out += [
+            f"{scripts.release_dir(r.service, r.number)}/release.json: {r.fault}"
+            for r in state.releases
+            if r.fault
+        ]
+    return tuple(dict.fromkeys(out))
+
+
+def _unrecorded(state: HostState) -> tuple[str, ...]:
+    """What bears rollpin's label and is in no record: a state directory that was lost."""
+    if isinstance(state.containers, Unknown) or isinstance(state.releases, Unknown):
+        return ()
+    known = {(r.service, str(r.number)) for r in state.releases}
+    return tuple(
+        f"{c.name} ({c.status}) is release {number} of {service}, and {scripts.STATE_DIR} has no"
+        " record of it"
+        for c in sorted(state.containers, key=lambda c: c.name)
+        if (service := c.labels.get("rollpin.service"))
+        if (number := c.labels.get("rollpin.release", "?")) and (service, number) not in known
+    )
 
 
 def _service(state: HostState, name: str) -> Service:
@@ -105,6 +126,10 @@ def _service(state: HostState, name: str) -> Service:
         says = f"no release of it serves; the newest, {last.number}, is {last.state}"
         return Service(name, 0, "", "", "", "", "none", says)
     record = release.record
+    if release.fault:
+        return Service(
+            name, release.number, "", "", "?", "?", "unknown", f"its record: {release.fault}"
+        )
     serves = record.get("serves")
     if serves:
         bears = [(str(serves.get("id") or ""), str(serves.get("name") or name))]

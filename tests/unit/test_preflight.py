@@ -6,6 +6,7 @@ import dataclasses
 
 from rollpin import preflight
 from rollpin.observe import Unknown
+from rollpin.plan_rollback import plan_rollback
 
 from . import builders as a
 
@@ -46,3 +47,23 @@ def test_warnings() -> None:
     assert preflight.warnings(off, "always") == preflight.warnings(off, "no") == []
     mirrored = dataclasses.replace(a.ENGINE, mirrors=("https://mirror.example/",))
     assert "pulls through https://mirror.example/" in preflight.warnings(mirrored, "no")[0]
+
+
+def test_a_record_that_cannot_be_read_stops_every_plan_and_says_the_way_out() -> None:
+    r1 = a.plan(a.host())
+    broken = dataclasses.replace(a.release(r1, a.R1, "committed"), record={}, fault="it is empty")
+    host = a.host(a.served(r1, a.R1), releases=(broken,))
+    (refusal,) = a.plan(host).refusals  # and nothing that only looks like a reason
+    assert refusal.found == (
+        "the record of glm53 release 1 cannot be read"
+        " (/var/lib/rollpin/glm53/releases/1/release.json: it is empty)"
+    )
+    assert "sudo sh /var/lib/rollpin/glm53/releases/1/restore.sh rollback" in refusal.do
+    (back,) = plan_rollback(host, "glm53", a.BY).refusals
+    assert back == refusal
+
+
+def test_history_that_cannot_be_read_stops_nothing() -> None:
+    r1 = a.plan(a.host())
+    broken = dataclasses.replace(a.release(r1, a.R1, "restored"), record={}, fault="it is empty")
+    assert preflight.refusals(a.host(releases=(broken,)), guard=True) == []

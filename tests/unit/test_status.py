@@ -65,7 +65,7 @@ def state() -> HostState:
         seen,
         engine=Engine("E", "/var/lib/docker", "26.1", "overlay2", live_restore=True),
         containers=(
-            a_container(NEW, "glm53", **{"rollpin.service": "glm53"}),
+            a_container(NEW, "glm53", **{"rollpin.service": "glm53", "rollpin.release": "1"}),
             a_container(OLD, "glm53-pp4", "exited"),
             a_container(SCAN, "dsv4_scan", "exited"),
         ),
@@ -215,3 +215,19 @@ def test_live_restore_is_said(state: HostState) -> None:
     engine = Engine("E", "/var/lib/docker", "26.1", "overlay2", live_restore=False)
     told = details(status_of(dataclasses.replace(state, engine=engine)))
     assert told[-1].startswith("warning: live-restore is off")
+
+
+def test_a_record_that_cannot_be_read_is_unknown_and_not_a_rollback(state: HostState) -> None:
+    broken = Release("glm53", 1, "committed", fault="it is empty")
+    status = status_of(dataclasses.replace(state, releases=(broken,)))
+    assert not status.known
+    assert status.unknown == ("/var/lib/rollpin/glm53/releases/1/release.json: it is empty",)
+    assert status.services[0].container == "unknown"
+
+
+def test_a_state_directory_that_was_lost_is_said(state: HostState) -> None:
+    status = status_of(dataclasses.replace(state, releases=(), displaced_notes=frozenset()))
+    assert not status.known
+    assert status.unknown == (
+        "glm53 (running) is release 1 of glm53, and /var/lib/rollpin has no record of it",
+    )

@@ -59,7 +59,7 @@ gpu_apps() {
         --format=csv,noheader,nounits) || { printf '%s\n' "$_apps"; return 1; }
     printf '%s\n' "$_apps" | while IFS= read -r _row; do
         [ -n "$_row" ] || continue
-        printf '%s;%s\n' "$_row" "$(owner "${_row%%,*}")"
+        printf '%s;%s\n' "$_row" "$(owner "${_row%%,*}")" | ascii
     done
 }
 # One line per listening socket: port, pid (or -), command, container id.
@@ -71,7 +71,7 @@ listeners() {
         _pids=$(printf '%s' "$_users" | grep -o 'pid=[0-9]*' | cut -d= -f2 | sort -u)
         [ -n "$_pids" ] || { printf '%s - - -\n' "${_local##*:}"; continue; }
         for _pid in $_pids; do
-            _comm=$(tr ' ' '_' <"/proc/$_pid/comm" 2>/dev/null)
+            _comm=$(tr ' ' '_' <"/proc/$_pid/comm" 2>/dev/null | ascii)
             printf '%s %s %s %s\n' "${_local##*:}" "$_pid" "${_comm:-?}" "$(owner "$_pid")"
         done
     done
@@ -105,31 +105,39 @@ logs() {
         fi
     done
 }
-# service, number, state, age in seconds, record.
+# What pyinfra reads is UTF-8, or it reads nothing: a damaged file must not hide the rest.
+ascii() { tr '\000-\010\013-\037\177-\377' '?'; }
+# service, number, state, age in seconds, record (null: it should be there and is not).
 releases() {
     _now=$(date +%s)
     for _r in "$STATE"/*/releases/*/; do
         [ -d "$_r" ] || continue
         _n=${_r%/}; _n=${_n##*/}; _s=${_r%/releases/*}; _s=${_s##*/}
+        # Directories that rollpin did not make are none of its releases.
+        case $_n in '' | 0* | *[!0-9]*) continue ;; esac
+        case $_s in '' | *[!a-z0-9_-]*) continue ;; esac
         _st=staged
         for _f in armed restoring restored rolling-back rolled-back committed; do
             [ -e "$_r$_f" ] && { _st=$_f; break; }
         done
         printf '%s %s %s %s ' "$_s" "$_n" "$_st" "$((_now - $(stat -c %Y "$_r" 2>/dev/null || echo 0)))"
         # A run that died while staging has left no record yet.
-        if [ -s "${_r}release.json" ]; then tr -d '\n' <"${_r}release.json" || return; else printf '{}'; fi
+        if [ -f "${_r}release.json" ] && [ -s "${_r}release.json" ]; then
+            tr -d '\n' <"${_r}release.json" 2>/dev/null | ascii
+        elif [ "$_st" = staged ]; then printf '{}'
+        else printf 'null'; fi
         echo
     done
     return 0
 }
 transaction() {
     [ -e "$RUN/transaction" ] || return 0
-    cat "$RUN/transaction" && printf 'lease=%s\n' "$(cut -d' ' -f1 "$RUN/lease" 2>/dev/null)"
+    ascii <"$RUN/transaction" && printf 'lease=%s\n' "$(cut -d' ' -f1 "$RUN/lease" 2>/dev/null)"
 }
 displaced() {
     for _note in "$STATE"/displaced/*.md; do
         [ -e "$_note" ] || continue
-        _note=${_note##*/}; echo "${_note%.md}"
+        _note=${_note##*/}; printf '%s\n' "${_note%.md}" | ascii
     done
 }
 numbers() {

@@ -23,11 +23,11 @@ clear_stale() {
 }
 # On one line: the last one is what the controller tells.
 fail() { say "$(printf '%s' "$2" | tr '\n' ' ')"; exit "$1"; }
-mkdir -p "$STATE" "$SVC/releases" && chmod 0755 "$STATE" || fail 73 "$STATE cannot be written"
+_said=$({ mkdir -p "$STATE" && : >>"$STATE/mutate.lock"; } 2>&1) || fail 73 "$STATE cannot be written: $_said"
 # Whoever takes it back (the controller was interrupted) waits for the docker command in flight.
 hold 60 "stage-$TX" || fail 75 "another script holds $STATE/mutate.lock"
 _open=$(open_elsewhere) && fail 75 "an open transaction owns this host: $_open"
-mkdir "$DIR" && printf '%s' "$TX" >"$DIR/tx" && mkdir "$DIR/logs" && chmod 0755 "$DIR" "$DIR/logs" || fail 73 "$DIR cannot be made"
+make_release_dir || fail 73 "$DIR cannot be made: $_said"
 (umask 077 && printf '%s' "$SECRET_ENV" >"$DIR/env") || fail 73 "$DIR/env cannot be written"
 : >"$DIR/made"
 #STALE#

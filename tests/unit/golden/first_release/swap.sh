@@ -148,6 +148,13 @@ running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
 rename() {
     [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
 }
+# The release's directory, whole or not at all; status 1 with the reason in _said.
+make_release_dir() {
+    _said=$({ mkdir -p "$SVC/releases" && chmod 0755 "$STATE" && mkdir "$DIR"; } 2>&1) || return 1
+    _said=$({ printf '%s' "$TX" >"$DIR/tx" && mkdir "$DIR/logs" && chmod 0755 "$DIR" "$DIR/logs"; } 2>&1) && return 0
+    rm -rf "${DIR:?}"
+    return 1
+}
 holder_pid() { read -r _pid _rest <"$RUN/holder" 2>/dev/null && echo "$_pid"; }
 holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_role"; }
 # A command that the daemon refuses and an absent container look alike; the daemon's own list,
