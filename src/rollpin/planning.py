@@ -63,8 +63,17 @@ def host_data(host: Any) -> dict[str, object]:
 
 def observe(host: Any, **wanted: Any) -> State:
     """The one fact, within its deadline. Every failure reads as unknown, never as absent."""
+    remote = remote_for(host)
     try:
-        remote_for(host).transport()  # a connection that died silently is made anew
+        remote.transport()  # a connection that died silently is made anew
+        if remote.sudo and (answer := remote.run("exit 0", within=15)).status != 0:
+            # pyinfra would ask for a password, of a terminal that may not be there.
+            said = " ".join(answer.output.split())[:200]
+            return unreachable(
+                host.name,
+                f"sudo does not work without a password ({said}); give the user password-less sudo"
+                " on the host",
+            )
     except (HostError, Lost) as e:
         return unreachable(host.name, str(e))
     timer = gevent.Timeout(OBSERVE_DEADLINE)

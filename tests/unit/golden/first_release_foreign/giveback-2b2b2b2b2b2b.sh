@@ -156,7 +156,15 @@ rename() {
 }
 # The release's directory, whole or not at all; status 1 with the reason in _said.
 make_release_dir() {
-    _said=$({ mkdir -p "$SVC/releases" && chmod 0755 "$STATE" && mkdir "$DIR"; } 2>&1) || return 1
+    _said=$({ mkdir -p "$SVC/releases" && chmod 0755 "$STATE"; } 2>&1) || return 1
+    # Root runs what lies here, also at boot: whoever could write it would be root.
+    for _d in "$STATE" "$SVC" "$SVC/releases"; do
+        case $(stat -c '%u %A' "$_d" 2>&1) in
+        0\ d????-??-?) ;;
+        *) _said="$_d is not root's alone ($(stat -c '%U:%G %A' "$_d")); look what is in it, then: chown -R root:root $STATE; chmod -R go-w $STATE"; return 1 ;;
+        esac
+    done
+    _said=$(mkdir "$DIR" 2>&1) || return 1
     _said=$({ printf '%s' "$TX" >"$DIR/tx" && mkdir "$DIR/logs" && chmod 0755 "$DIR" "$DIR/logs"; } 2>&1) && return 0
     rm -rf "${DIR:?}"
     return 1
