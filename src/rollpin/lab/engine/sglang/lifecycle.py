@@ -53,8 +53,8 @@ class Ending:
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
         if self.server.frozen.is_set():
             return  # the event loop that would run the handler is blocked
+        self.server.draining = True  # first: whoever reads the line may ask at once
         log.line("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
-        self.server.draining = True
         self.asked.set()
 
     def _on_sigint(self, _signal: int, _frame: FrameType | None) -> None:
