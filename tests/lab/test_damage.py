@@ -1,0 +1,104 @@
+"""What people and broken disks do to the state directory; and runs that chose nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollpin.lab.host import Host
+from rollpin.lab.state import Lab
+from tests.lab.deploying import (
+    QUICKLY,
+    RELEASES,
+    ROOT,
+    STATE,
+    Deployer,
+    generation,
+    look,
+)
+
+RECORD = f"{RELEASES}/1/release.json"
+
+
+@pytest.fixture
+def deployer(lab: Lab, tmp_path: Path) -> Deployer:
+    return Deployer(lab, tmp_path)
+
+
+def status(lab: Lab, host: Host, *flags: str) -> subprocess.CompletedProcess[str]:
+    argv = [str(Path(sys.executable).parent / "rollpin"), "status", "inventory/lab.py"]
+    return subprocess.run(
+        [*argv, "--limit", host.name, *flags],
+        cwd=ROOT,
+        env={**os.environ, "ROLLPIN_LAB": lab.name},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_damaged_state_directory_is_refused_and_mended(
+    lab: Lab, host: Host, deployer: Deployer
+) -> None:
+    host.reset()
+    here = [host.name]
+    assert deployer.run(on=here, data=QUICKLY).status == 0
+    seen = status(lab, host)
+    assert seen.returncode == 0, seen
+    assert f"{host.name}: glm53 release 1, {lab.images['latest'][:19]}" in seen.stdout
+    (told,) = json.loads(status(lab, host, "--json").stdout)
+    assert [(s["name"], s["release"]) for s in told["services"]] == [("glm53", 1)]
+    before = look(host)
+
+    # a record that a full disk has cut
+    host.run(["sh", "-c", f"cp -a {RECORD} {RECORD}.kept; head -c 100 {RECORD}.kept >{RECORD}"])
+    seen = status(lab, host)
+    assert seen.returncode == 1, seen
+    assert f"{RECORD}: not JSON" in seen.stdout
+    for what in ("deploys/glm53.py", "deploys/rollback.py"):
+        run = deployer.run(what, on=here, data=QUICKLY)
+        assert (run.status, run.words[host.name]) == (1, "refused"), run
+        assert "the record of glm53 release 1 cannot be read" in run.verdicts[host.name].below
+    host.run(["mv", f"{RECORD}.kept", RECORD])
+
+    # a state directory that others may write: what lies there is run by root
+    host.run(["chown", "deploy", STATE])
+    run = deployer.run("deploys/rollback.py", on=here)
+    assert (run.status, run.words[host.name]) == (1, "refused"), run
+    assert f"{STATE} is not root's alone" in run.verdicts[host.name].below
+    host.run(["chown", "root", STATE])
+
+    # and one that is gone
+    host.run(["mv", STATE, f"{STATE}.kept"])
+    seen = status(lab, host)
+    assert seen.returncode == 1, seen
+    assert f"glm53 (running) is release 1 of glm53, and {STATE} has no record of it" in seen.stdout
+    run = deployer.run(on=here, data=QUICKLY)
+    assert (run.status, run.words[host.name]) == (1, "refused"), run
+    assert f"{STATE} has no record of it" in run.verdicts[host.name].below
+    host.run(["sh", "-c", f"rm -rf {STATE}; mv {STATE}.kept {STATE}"])
+
+    after = look(host)
+    assert after.standing() == before.standing()
+    assert deployer.run(on=here, data=QUICKLY).words == {host.name: "unchanged"}
+    # the way back was not hurt
+    assert deployer.run("deploys/rollback.py", on=here).words == {host.name: "live"}
+    assert generation(host)
+
+
+def test_a_run_that_chose_no_host_does_not_end_well(lab: Lab, deployer: Deployer) -> None:
+    run = deployer.run(on=["nobody"])
+    assert run.status == 1, run
+    assert "no host was chosen, nothing was done" in str(run)
+
+
+def test_dry_ends_with_1_where_it_shows_a_refusal(host: Host, deployer: Deployer) -> None:
+    run = deployer.run(on=[host.name], data={"rollpin_settel": "20s"}, flags=["--dry"])
+    assert run.status == 1, run
+    assert "rollpin_settel: this name is not known; did you mean rollpin_settle?" in str(run)
