@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rollpin import preflight, releases, scripts
+from rollpin.drift import Trouble, troubles
 from rollpin.observe import Container, HostState, Release, Unknown
 
 SHORT = len("sha256:") + 12
@@ -64,12 +65,18 @@ class Status:
     services: tuple[Service, ...] = ()
     displaced: tuple[Displaced, ...] = ()
     open: tuple[Open, ...] = ()
+    troubles: tuple[Trouble, ...] = ()  # what is not as it was recorded
     others: tuple[str, ...] = ()  # what else runs on the GPUs
     warnings: tuple[str, ...] = ()
 
     @property
     def known(self) -> bool:
         return not self.unknown
+
+    @property
+    def good(self) -> bool:
+        """Everything is known and as it was recorded."""
+        return self.known and not self.troubles
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -88,6 +95,7 @@ def status_of(state: HostState) -> Status:
         services=services,
         displaced=_displaced(state, state.releases),
         open=_open(state, state.releases),
+        troubles=troubles(state),
         others=_others(state, state.releases),
         warnings=_warnings(state, names),
     )
@@ -124,6 +132,9 @@ def _service(state: HostState, name: str) -> Service:
     if release is None:
         last = releases.of(state, name)[-1]
         says = f"no release of it serves; the newest, {last.number}, is {last.state}"
+        if last.state in ("restored", "rolled-back"):
+            before = ", ".join(str(s["name"]) for s in last.record.get("stops") or ())
+            says += f": what stood before it is back ({before or 'nothing'})"
         return Service(name, 0, "", "", "", "", "none", says)
     record = release.record
     if release.fault:
@@ -282,6 +293,8 @@ def details(status: Status) -> list[str]:
     """What does not fit into a row: unknowns, open transactions, displaced containers."""
     out = [f"unknown: {reason}" for reason in status.unknown]
     out += [f"{s.name}: {s.says}" for s in status.services if s.says]
+    for trouble in status.troubles:
+        out += [f"TROUBLE: {trouble.what}", f"  on the host: {trouble.do}"]
     for o in status.open:
         out.append(
             f"open: {o.service} release {o.release} is {o.state}, by {o.by} since {o.since},"

@@ -31,7 +31,7 @@ def a_container(ident: str, name: str, status: str = "running", **labels: str) -
             "Name": f"/{name}",
             "Config": {"Image": "x", "Labels": labels},
             "HostConfig": {
-                "RestartPolicy": {"Name": "unless-stopped"},
+                "RestartPolicy": {"Name": "no" if status == "exited" else "unless-stopped"},
                 "DeviceRequests": [{"Count": -1}],
             },
             "State": {"Status": status},

@@ -27,8 +27,8 @@ def status(inventory: str, as_json: bool, limit: tuple[str, ...]) -> None:
     """Show what every host of INVENTORY serves; the hosts hold the truth.
 
     Release, digest, profile, since when and by whom; displaced containers with their restore
-    notes; an open transaction with what is left of its lease. Ends with status 1 when something
-    could not be told, and says the reason.
+    notes; an open transaction with what is left of its lease; what people or crashes changed since.
+    Ends with status 1 when something is not as it was recorded, or could not be told.
     """
     found = _observe(inventory, limit)
     if as_json:
@@ -38,7 +38,7 @@ def status(inventory: str, as_json: bool, limit: tuple[str, ...]) -> None:
     else:
         for one in found:
             click.echo("\n".join(lines(one)))
-    sys.exit(0 if all(one.known for one in found) else 1)
+    sys.exit(0 if all(one.good for one in found) else 1)
 
 
 def _observe(path: str, limit: Sequence[str]) -> list[Status]:
