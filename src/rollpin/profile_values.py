@@ -80,7 +80,7 @@ def service(given: object) -> str:
     try:
         return label("service name")(str(given))
     except ValueError as e:
-        raise UsageError(f"--data service: {e}") from e
+        raise UsageError(f"service: {e}") from e
 
 
 def duration(least: float = 0.0) -> Callable[[str], float]:

@@ -31,9 +31,12 @@ def deployer(lab: Lab, tmp_path: Path) -> Deployer:
 
 
 def status(lab: Lab, host: Host, *flags: str) -> subprocess.CompletedProcess[str]:
-    argv = [str(Path(sys.executable).parent / "rollpin"), "status", "inventory/lab.py"]
+    return rollpin(lab, "status", "inventory/lab.py", "--limit", host.name, *flags)
+
+
+def rollpin(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*argv, "--limit", host.name, *flags],
+        [str(Path(sys.executable).parent / "rollpin"), *words],
         cwd=ROOT,
         env={**os.environ, "ROLLPIN_LAB": lab.name},
         capture_output=True,
@@ -54,7 +57,27 @@ def test_a_damaged_state_directory_is_refused_and_mended(
     assert f"{host.name}: glm53 release 1, {lab.images['latest'][:19]}" in seen.stdout
     (told,) = json.loads(status(lab, host, "--json").stdout)
     assert [(s["name"], s["release"]) for s in told["services"]] == [("glm53", 1)]
+    there = (host.name, "-i", "inventory/lab.py")
+    story = rollpin(lab, "log", *there, "--json").stdout.splitlines()
+    events = [json.loads(line)["event"] for line in story]
+    assert events == ["arm", "swap", "swapped", "commit", "committed"]
+    said = rollpin(lab, "logs", *there, "--release", "1")
+    assert (said.returncode, "The server is fired up and ready to roll!" in said.stdout) == (
+        0,
+        True,
+    )
+    none = rollpin(lab, "logs", *there, "--release", "7")
+    assert (none.returncode, none.stdout) == (1, "")
     before = look(host)
+
+    # what a person changed, with the command that puts it right
+    host.run(["docker", "stop", "--time", "1", "glm53"])
+    seen = status(lab, host)
+    assert seen.returncode == 1, seen
+    assert "TROUBLE: glm53 release 1 does not run: it is exited" in seen.stdout
+    (command,) = (x.partition(": ")[2] for x in seen.stdout.splitlines() if "on the host: " in x)
+    host.run(["sh", "-c", command.partition("on the host: ")[2]])
+    assert status(lab, host).returncode == 0
 
     # a record that a full disk has cut
     host.run(["sh", "-c", f"cp -a {RECORD} {RECORD}.kept; head -c 100 {RECORD}.kept >{RECORD}"])

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
-from fnmatch import fnmatch
 from typing import Any
 
 import click
 
-from rollpin.errors import UsageError
+from rollpin.cli import hosts
+from rollpin.errors import Lost
 from rollpin.status import COLUMNS, Status, details, lines, rows, status_of
-
-CONNECT_DEADLINE = 30.0
 
 
 @click.command()
@@ -42,73 +39,22 @@ def status(inventory: str, as_json: bool, limit: tuple[str, ...]) -> None:
 
 
 def _observe(path: str, limit: Sequence[str]) -> list[Status]:
-    # Before anything else of pyinfra, paramiko or the standard library's sockets is imported.
-    from gevent import monkey
-
-    monkey.patch_all()
-    from pyinfra.api.config import Config
-    from pyinfra.api.state import State
-    from pyinfra.context import ctx_config, ctx_inventory, ctx_state
-    from pyinfra_cli.inventory import make_inventory
-    from pyinfra_cli.util import exec_file
-
-    if not os.path.exists(path) and "," not in path and "@" not in path:
-        raise UsageError(f"there is no inventory {path}; name a file, or hosts with commas")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # as pyinfra does: an inventory may import its neighbours
-    state, config = State(), Config()
-    ctx_state.set(state)
-    ctx_config.set(config)
-    if os.path.exists("config.py"):
-        exec_file("config.py")  # a fleet may say there that it uses sudo
-    inventory = make_inventory(path, cwd=os.getcwd())
-    ctx_inventory.set(inventory)
-    hosts = _chosen(inventory, limit)
-    state.init(inventory, config, initial_limit=hosts)
-    return list(state.pool.imap(_one, hosts))
-
-
-def _chosen(inventory: Any, limit: Sequence[str]) -> list[Any]:
-    """As pyinfra's --limit: names of groups, or patterns of host names."""
-    hosts = list(inventory)
-    if not limit:
-        return hosts
-    chosen: list[Any] = []
-    for pattern in limit:
-        named = list(inventory.groups.get(pattern, ()))
-        matches = named or [h for h in hosts if fnmatch(h.name, pattern)]
-        if not matches:
-            raise UsageError(f"--limit {pattern}: the inventory has no such host or group")
-        chosen += matches
-    return [h for h in hosts if h in chosen]
+    found = hosts.chosen(path, limit)
+    return list(found[0].state.pool.imap(_one, found)) if found else []
 
 
 def _one(host: Any) -> Status:
     """One host, connected to and observed. Every failure is a reason, never an exception."""
-    import gevent
-    from pyinfra.context import ctx_host
-
     from rollpin.observe import unreachable
     from rollpin.planning import observe
 
-    timer = gevent.Timeout(CONNECT_DEADLINE)
-    timer.start()
     try:
-        host.connect(show_errors=False, raise_exceptions=True)
-    except gevent.Timeout:
-        return status_of(unreachable(host.name, f"no connection within {CONNECT_DEADLINE:g} s"))
-    except Exception as e:  # ConnectError, or what paramiko leaves untranslated
-        return status_of(unreachable(host.name, f"cannot connect: {e}"))
-    finally:
-        timer.close()
-    host.state.activate_host(host)
-    try:
-        with ctx_host.use(host):
+        with hosts.connected(host):
             return status_of(observe(host))
+    except Lost as e:
+        return status_of(unreachable(host.name, str(e)))
     except Exception as e:
         return status_of(unreachable(host.name, f"{type(e).__name__}: {e}"))
-    finally:
-        host.disconnect()
 
 
 def _table(found: Sequence[Status]) -> None:
