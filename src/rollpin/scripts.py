@@ -218,7 +218,8 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
             )
         if stop.was_running and not stop.unsteady:
             told = shlex.quote(f"{c.name} does not run: docker start {c.name}")
-            check.append(f"running {ident} || wrong {told}")
+            # One that is gone was said already; to start it is no advice.
+            check.append(f"running {ident} || absent {ident} || wrong {told}")
     return {
         "UNSTART": unstart,
         "UNNAME": unname,
