@@ -71,24 +71,25 @@ def refusals(
             )
     if present or isinstance(state.engine, Unknown):
         return out
-    root = state.disks.get(state.engine.root)
-    if not isinstance(root, Disk):
-        out.append(
-            Refusal(
-                f"how much room {state.engine.root} has is not known",
-                "a pull that fills the disk hurts what runs there",
-                f"See on the host: df {state.engine.root}",
+    for path in state.engine.image_roots:
+        root = state.disks.get(path)
+        if not isinstance(root, Disk):
+            out.append(
+                Refusal(
+                    f"how much room {path} has is not known",
+                    "a pull that fills the disk hurts what runs there",
+                    f"See on the host: df {path}",
+                )
             )
-        )
-    elif root.free < FREE_NEEDED:
-        out.append(
-            Refusal(
-                f"{root.path} has {root.free / GIB:.1f} GiB free, the image may need"
-                f" {FREE_NEEDED / GIB:.1f} GiB",
-                "a pull that fills the disk hurts what runs there",
-                "Free some space (docker image prune), then run again.",
+        elif root.free < FREE_NEEDED:
+            out.append(
+                Refusal(
+                    f"{root.path} has {root.free / GIB:.1f} GiB free, the image may need"
+                    f" {FREE_NEEDED / GIB:.1f} GiB",
+                    "a pull that fills the disk hurts what runs there",
+                    "Free some space (docker image prune), then run again.",
+                )
             )
-        )
     return out
 
 

@@ -18,6 +18,9 @@ class Unknown:
     reason: str
 
 
+CONTAINERD_ROOT = "/var/lib/containerd"  # containerd's default, as Debian and Docker ship it
+
+
 @dataclass(frozen=True)
 class Engine:
     """`docker info`: which engine this is (`id` and `root` name it) and what it promises."""
@@ -33,6 +36,11 @@ class Engine:
     def containerd_store(self) -> bool:
         """With the containerd image store an image's Id is its manifest digest."""
         return "io.containerd" in self.storage
+
+    @property
+    def image_roots(self) -> tuple[str, ...]:
+        """The directories whose disks a pull fills."""
+        return (self.root, CONTAINERD_ROOT) if self.containerd_store else (self.root,)
 
 
 @dataclass(frozen=True)

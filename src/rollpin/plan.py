@@ -126,6 +126,7 @@ class Plan:
     profile: str = ""
     fingerprint: str = ""
     pin: Pin | None = None
+    image: Mapping[str, Any] | None = None  # as the release that a rollback goes to recorded it
     engine: Engine | None = None
     create: tuple[str, ...] = ()
     secrets: Mapping[str, str] | None = None  # variable -> file on the controller
@@ -146,6 +147,11 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Of the image that will serve; "" for what stood before release 1."""
+        return self.pin.digest if self.pin else str((self.image or {}).get("digest") or "")
 
     @property
     def refused(self) -> bool:

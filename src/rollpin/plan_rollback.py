@@ -103,6 +103,7 @@ def plan_rollback(
         port=health.port if health else 0,
         target_health=health,
         baseline=_baseline(serving, live),
+        image=known[target].record.get("image") if target else None,
         failed_grace=30.0,
         profile=str(known[target].record.get("profile", "")) if target else "",
         fingerprint=str(known[target].record.get("fingerprint", "")) if target else "",

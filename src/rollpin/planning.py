@@ -18,8 +18,8 @@ from rollpin.errors import HostError, Lost, UsageError
 from rollpin.facts.host_state import HostState
 from rollpin.fingerprint import fingerprint
 from rollpin.host_needs import model_on_host
+from rollpin.observe import CONTAINERD_ROOT, Unknown, unreachable
 from rollpin.observe import HostState as State
-from rollpin.observe import Unknown, unreachable
 from rollpin.plan import Pin, Plan
 from rollpin.plan_release import pinned, plan_release, recorded_pin
 from rollpin.plan_rollback import plan_rollback
@@ -128,7 +128,12 @@ def plan_for(
 
 def _paths(profile: Profile) -> list[str]:
     config = model_on_host(profile)
-    out = ["/var/lib/docker", "/var/lib/rollpin", *(c.host for c in profile.caches)]
+    out = [
+        "/var/lib/docker",
+        CONTAINERD_ROOT,
+        "/var/lib/rollpin",
+        *(c.host for c in profile.caches),
+    ]
     return out + ([config] if config else [])
 
 

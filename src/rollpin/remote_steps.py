@@ -14,7 +14,7 @@ from rollpin.remote import Remote, at_most
 # Once, whoever asks again: the directory is the decision. A transient unit outlives its
 # connection; without systemd a session of its own does.
 _LAUNCH = r"""
-dir=$1 step=$2 unit=$3 guard=$4 who=$5
+dir=$1 step=$2 unit=$3 guard=$4 who=$5 why=$6
 if [ "$step" = swap ]; then
     mkdir "$dir/logs/.launched" 2>/dev/null || exit 0
 else
@@ -23,11 +23,11 @@ else
 fi
 if [ "$guard" != off ]; then
     systemd-run --quiet --collect --unit="$unit" --description="rollpin $step" \
-        -p OOMScoreAdjust=-900 /bin/sh "$dir/$step.sh" controller "$who" && exit 0
+        -p OOMScoreAdjust=-900 /bin/sh "$dir/$step.sh" controller "$who" "$why" && exit 0
     [ "$step" = restore ] || { rmdir "$dir/logs/.launched"; exit 1; }
 fi
 : >"$dir/logs/.no-unit"
-setsid sh "$dir/$step.sh" controller "$who" </dev/null >/dev/null 2>&1 &
+setsid sh "$dir/$step.sh" controller "$who" "$why" </dev/null >/dev/null 2>&1 &
 exit 0
 """
 
@@ -78,11 +78,23 @@ done
 
 
 def launch(
-    remote: Remote, directory: str, step: str, transaction: str, guard: bool, who: str
+    remote: Remote,
+    directory: str,
+    step: str,
+    transaction: str,
+    guard: bool,
+    who: str,
+    why: str = "",
 ) -> None:
-    """Starts swap.sh or restore.sh so that no lost connection ends it. Raises HostError, Lost."""
+    """Starts swap.sh or restore.sh so that no lost connection ends it. Raises HostError, Lost.
+
+    why: for the journal of a restore; a line of it, no secret.
+    """
     unit = f"rollpin-{step}-{transaction}"
-    args = (directory, step, unit, "on" if guard else "off", who)
+    # An expanded `%` or `$` would be systemd's: it is told as words, not as a command line.
+    # What an engine logs may hold keys, and the journal is for everybody.
+    words = " ".join(why.partition("; its log:")[0].split()).replace("$", "").replace("%", "")[:400]
+    args = (directory, step, unit, "on" if guard else "off", who, words)
     answer = remote.persist(_LAUNCH, args, within=30, tries=60)
     if answer.status != 0:
         raise HostError(f"{step}.sh could not be started: {answer.output.strip()[-200:]}")

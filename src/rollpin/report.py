@@ -111,6 +111,10 @@ def require_hosts() -> None:
 
 def _require_hosts() -> None:
     # Only for a run that came as far as choosing hosts and was not ended by something worse.
+    if {"--dry"} < set(sys.argv) and {"-y", "--yes"} & set(sys.argv) and not _PLANS:
+        click.echo("--> rollpin: with -y, pyinfra --dry looks at nothing: leave -y out", err=True)
+        sys.stdout.flush()
+        os._exit(1)
     state = ctx_state.get() if ctx_state.isset() else None
     if state is None or not state.initialised or state.activated_hosts or state.failed_hosts:
         return

@@ -51,7 +51,7 @@ def stage(
     transaction = new_transaction(plan)
     pulled = False
     try:
-        image: dict[str, Any] | None = None
+        image = dict(plan.image) if plan.image else None
         container = ""
         if plan.kind == "release":
             image, pulled = _image(plan, state, api, progress, say)
@@ -125,10 +125,13 @@ def _image(
 def _room(state: HostState) -> int:
     if isinstance(state.engine, Unknown):
         return 0
-    disk = state.disks.get(state.engine.root)
-    if disk is None or isinstance(disk, Unknown):
-        raise Refused(f"how much room {state.engine.root} has is not known")
-    return disk.free
+    rooms = []
+    for path in state.engine.image_roots:
+        disk = state.disks.get(path)
+        if disk is None or isinstance(disk, Unknown):
+            raise Refused(f"how much room {path} has is not known")
+        rooms.append(disk.free)
+    return min(rooms)
 
 
 def _create(plan: Plan, transaction: str, remote: Remote, image: Mapping[str, Any]) -> str:

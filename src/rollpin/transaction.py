@@ -136,7 +136,7 @@ class Transaction:
             "swapping: stopping "
             + (", ".join(s.container.name for s in self.plan.stops if s.was_running) or "nothing")
         )
-        self._launch("swap")
+        self._launch("swap", "")
         grace = max((s.grace for s in self.plan.stops), default=0.0)
         status = self._follow("swap", grace + SLACK, self.patience)
         self.outcome.stopped = steps.stopped_at(self.remote, self.dir)
@@ -226,7 +226,7 @@ class Transaction:
         if state == "committed":
             return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
         if state != "restored":
-            self._launch("restore")
+            self._launch("restore", reason)
             status = self._follow("restore", 900, tries)
             state = steps.state_of(self.remote, self.dir, tries)
             if state == "committed":
@@ -264,9 +264,10 @@ class Transaction:
         self.outcome.ready = after.uptime
         return self._verdict(Word.RESTORED, reason)
 
-    def _launch(self, step: str) -> None:
+    def _launch(self, step: str, why: str) -> None:
         transaction = self.staged.bound.transaction
-        steps.launch(self.remote, self.dir, step, transaction, self.plan.guard, self.plan.by)
+        plan = self.plan
+        steps.launch(self.remote, self.dir, step, transaction, plan.guard, plan.by, why)
 
     def _follow(self, step: str, within: float, tries: float) -> int:
         transaction = self.staged.bound.transaction
@@ -315,7 +316,7 @@ class Transaction:
             service=self.plan.service,
             word=word,
             release=self.plan.number,
-            digest=self.plan.pin.digest if self.plan.pin else "",
+            digest=self.plan.digest,
             outage=self.outcome.outage,
             note=f"{self.dir}/NOTE.md" if kept else "",
             reason=reason,

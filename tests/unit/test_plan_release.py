@@ -377,6 +377,15 @@ def test_the_room_is_that_of_the_engines_own_root() -> None:
     assert "/data/docker has 0.0 GiB free" in only(a.plan(full))
 
 
+def test_with_the_containerd_store_it_is_that_of_containerd_too() -> None:
+    engine = dataclasses.replace(a.ENGINE, storage="io.containerd.snapshotter.v1")
+    root = "/var/lib/containerd"
+    full = dataclasses.replace(disks(root, Disk(root, 1, "rw", exists=True)), engine=engine)
+    assert f"{root} has 0.0 GiB free" in only(a.plan(full))
+    unseen = dataclasses.replace(FREE, engine=engine)
+    assert f"how much room {root} has is not known" in only(a.plan(unseen))
+
+
 def test_gpus_that_the_host_lacks() -> None:
     argv = ("python3", "-m", "sglang.launch_server", "--tp-size", "2")
     wanted = dataclasses.replace(a.profile(), gpus="7,8", argv=argv)

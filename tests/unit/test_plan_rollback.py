@@ -279,3 +279,10 @@ def test_a_service_without_a_guard_goes_back_without_one() -> None:
     assert not plan.guard
     guarded = dataclasses.replace(a.with_release_1().state, systemd=False)
     assert "does not run systemd" in only(back(guarded))
+
+
+def test_the_digest_is_that_of_the_release_it_goes_to() -> None:
+    history = a.with_release_2()
+    plan = plan_rollback(history.state, "glm53", a.BY, to=1)
+    assert plan.digest == history.r1.digest != ""
+    assert plan_rollback(history.state, "glm53", a.BY, to=0).digest == ""

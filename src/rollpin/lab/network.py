@@ -80,6 +80,10 @@ def up(lab: Lab) -> None:
         no_ipv6.write_text("1")
     run(["ip", "addr", "replace", f"{lab.gateway}/24", "dev", lab.bridge])
     run(["ip", "link", "set", lab.bridge, "up"])
+    for end in links(lab.name):
+        # A host that outlived the bridge of before hangs in the air.
+        if end != lab.bridge:
+            run(["ip", "link", "set", end, "master", lab.bridge, "up"])
     if not is_up(lab):
         raise LabError(f"The bridge {lab.bridge} was made but does not bear {lab.gateway}.")
 

@@ -150,14 +150,13 @@ def _stem(profile: str) -> str:
 
 
 def _unchanged(plan: Plan) -> None:
-    digest = plan.pin.digest if plan.pin else ""
     report.add(
         Verdict(
             plan.host,
             plan.service,
             Word.UNCHANGED,
             release=plan.current,
-            digest=digest,
+            digest=plan.digest,
             note=f"/var/lib/rollpin/{plan.service}/releases/{plan.current}/NOTE.md",
             warnings=plan.warnings,
         )

@@ -227,14 +227,14 @@ stand_down() {
 # back, it rolls it back by hand (`restore.sh rollback` does so in any case).
 # Exits 0 done; 1 not everything could be put back (what is left is said); 2 usage; 3 not this
 # release's turn; 4 the docker engine is not the one these containers live in.
-MODE=${1:-person}
+MODE=${1:-person} WHY=
 LOG=$DIR/logs/restore.log
 # Its exit status is for the controller that started it; another run beside it writes none.
 finish() { _rc=$?; [ "$MODE" = controller ] || return 0; { echo "$_rc" >"$DIR/logs/.restore.rc" && mv -T "$DIR/logs/.restore.rc" "$DIR/logs/restore.rc"; } 2>/dev/null; }
 trap finish EXIT
 case $MODE in
 person | rollback) WHO=${SUDO_USER:-$(id -un)}@$(uname -n) ;;
-controller) WHO=${2:-$WHO} ;;
+controller) WHO=${2:-$WHO} WHY=${3:-} ;;
 guard | boot) WHO=$MODE@$(uname -n) ;;
 *) echo "usage: sudo sh $DIR/restore.sh"; exit 2 ;;
 esac
@@ -316,7 +316,7 @@ TOUCHED=yes
 rm -f "$STATE/.ballast" "$BALLAST"
 case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
 *"\"release\":$RELEASE,"*'"event":"restore-failed"'*) ;;
-*) journal "$NOW" "by $MODE" ;;
+*) journal "$NOW" "by $MODE${WHY:+: $WHY}" ;;
 esac
 WRONG=
 wrong() { say "NOT DONE: $1"; WRONG="$WRONG; $1"; }
