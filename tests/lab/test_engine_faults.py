@@ -140,6 +140,9 @@ def _as_before(host: Host, before: Snapshot, after: Snapshot, run: Run) -> None:
     told = [line["event"] for line in story if line["release"] == number]
     assert told[:3] == ["arm", "swap", "swapped"]
     assert told[-2:] == ["restoring", "restored"]
+    # why, also for who was not watching; what an engine logged may hold keys and is not here
+    assert story[-2]["detail"].startswith("by controller: "), story[-2]
+    assert "its log:" not in story[-2]["detail"]
     assert {line["transaction"] for line in story if line["release"] == number} == {
         story[-1]["transaction"]
     }
