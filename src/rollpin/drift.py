@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,13 +55,13 @@ def _serving(state: HostState, release: Release) -> Iterator[Trouble]:
         if c.name != name:
             yield Trouble(
                 f"{own} was renamed: {name} is called {c.name}",
-                f"sudo docker rename {ident[:12]} {name}",
+                shlex.join(("sudo", "docker", "rename", ident[:12], name)),
             )
         policy = str(row.get("policy") or c.policy)
         if c.policy != policy:
             yield Trouble(
                 f"{own} has restart policy {c.policy}, not {policy}",
-                f"sudo docker update --restart {policy} {ident[:12]}",
+                shlex.join(("sudo", "docker", "update", "--restart", policy, ident[:12])),
             )
 
 

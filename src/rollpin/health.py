@@ -29,7 +29,15 @@ _RAISED = re.compile(r"^[\w.]*(Error|Exception|Interrupt|Exit)\b")
 
 
 class StartFailed(HostError):
-    """What was started will not become ready."""
+    """What was started will not become ready.
+
+    `quoted` is what the engine logged: it may hold keys, and goes to the screen only. `ours` is
+    the message without it.
+    """
+
+    def __init__(self, ours: str, quoted: str = "") -> None:
+        super().__init__(f"{ours}; its log: {quoted}" if quoted else ours)
+        self.ours = ours
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,7 @@ class Examiner:
                 if found is None:
                     raise StartFailed("the container is gone")
                 if found["State"]["Status"] != "running":
-                    raise StartFailed(self._ended(target, found))
+                    raise self._ended(target, found)
                 if engine is None:
                     return self.examine(target)
                 # Said when the time is over in the middle of asking.
@@ -176,14 +184,14 @@ class Examiner:
     def _same(self, target: Target, first: Health) -> None:
         found = self._inspect(target.container)
         if found is None or found["State"]["Status"] != "running":
-            raise StartFailed(
-                self._ended(target, found) if found else "the container went away while settling"
-            )
+            if found:
+                raise self._ended(target, found)
+            raise StartFailed("the container went away while settling")
         now = (found["State"]["Pid"], found["State"]["StartedAt"], found.get("RestartCount") or 0)
         if now != (first.pid, first.started_at, first.restart_count):
             raise StartFailed("it was restarted while settling")
 
-    def _ended(self, target: Target, found: dict[str, Any]) -> str:
+    def _ended(self, target: Target, found: dict[str, Any]) -> StartFailed:
         state = found["State"]
         assert isinstance(state, dict)
         text = f"the container is {state['Status']}, exit status {state.get('ExitCode')}"
@@ -194,8 +202,8 @@ class Examiner:
         try:
             lines = [x for x in self.api.logs(target.container, 200).splitlines() if x.strip()]
         except HostError:
-            return text
-        return f"{text}; its log: {said}" if (said := cause(lines)) else text
+            return StartFailed(text)
+        return StartFailed(text, cause(lines))
 
     def _marker(self, engine: Engine, target: Target) -> bool:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import gevent
 
-from rollpin import profile_values, releases
+from rollpin import bound_plans, profile_values, releases
 from rollpin.docker_api import DockerApi
 from rollpin.errors import HostError, Lost, UsageError
 from rollpin.facts.host_state import HostState
@@ -28,9 +27,28 @@ from rollpin.profile import Profile
 from rollpin.remote import Remote
 
 OBSERVE_DEADLINE = 90.0
-PLAN_HASH = re.compile("p[0-9a-f]{12}")
 # Data that people set beside the ones that adjust a profile.
 OTHER_DATA = ("rollpin_overlays",)
+
+
+_SUDO_WORKS: set[str] = set()  # hosts of this run
+
+
+def _sudo_refused(remote: Remote) -> str:
+    """Why sudo does not work, else ""; pyinfra would ask for a password, of a terminal that may
+    not be there. A host is asked once a run. Raises Lost.
+    """
+    if not remote.sudo or remote.name in _SUDO_WORKS:
+        return ""
+    answer = remote.run("exit 0", within=15)
+    if answer.status == 0:
+        _SUDO_WORKS.add(remote.name)
+        return ""
+    said = " ".join(answer.output.split())[:200]
+    return (
+        f"sudo does not work without a password ({said}); give the user password-less sudo on the"
+        " host"
+    )
 
 
 @dataclass(frozen=True)
@@ -66,14 +84,8 @@ def observe(host: Any, **wanted: Any) -> State:
     remote = remote_for(host)
     try:
         remote.transport()  # a connection that died silently is made anew
-        if remote.sudo and (answer := remote.run("exit 0", within=15)).status != 0:
-            # pyinfra would ask for a password, of a terminal that may not be there.
-            said = " ".join(answer.output.split())[:200]
-            return unreachable(
-                host.name,
-                f"sudo does not work without a password ({said}); give the user password-less sudo"
-                " on the host",
-            )
+        if reason := _sudo_refused(remote):
+            return unreachable(host.name, reason)
     except (HostError, Lost) as e:
         return unreachable(host.name, str(e))
     timer = gevent.Timeout(OBSERVE_DEADLINE)
@@ -195,43 +207,13 @@ def plan_back(host: Any, service: str, to: object, number: int | None = None) ->
 def check_bound_plans(host: Any) -> None:
     """Raises UsageError for a `--data plan=` that cannot be read, also where nothing is to do."""
     given = host.data.get("plan")
-    if given is None:
-        return
-    plans = _bound_plans(str(given))
-    strangers = set(plans) - {"", *(h.name for h in host.state.inventory)}
-    if strangers:
-        raise UsageError(
-            f"--data plan={given}: the inventory has no host {', '.join(sorted(strangers))}"
-        )
+    if given is not None:
+        bound_plans.read(str(given), [h.name for h in host.state.inventory])
 
 
 def bound_plan(host: Any) -> str | None:
-    """The hash this host's plan must have, from `--data plan=HASH` or `plan=HOST:HASH,…`.
-
-    Raises UsageError when it names none for this host.
-    """
+    """The hash this host's plan must have, or None. Raises UsageError when none is named for it."""
     given = host.data.get("plan")
     if given is None:
         return None
-    plans = _bound_plans(str(given))
-    if host.name in plans:
-        return plans[host.name]
-    if "" in plans:
-        return plans[""]
-    raise UsageError(f"--data plan={given} names no plan for {host.name}; see it with --dry")
-
-
-def _bound_plans(given: str) -> dict[str, str]:
-    """Host -> hash; one for all is under "". Raises UsageError."""
-    out: dict[str, str] = {}
-    for item in given.split(","):
-        name, _, value = item.strip().rpartition(":")
-        if not PLAN_HASH.fullmatch(value):
-            raise UsageError(
-                f"--data plan={given}: {value!r} is no plan's hash; write plan=HASH or"
-                " plan=HOST:HASH,HOST:HASH as --dry prints it"
-            )
-        if name in out:
-            raise UsageError(f"--data plan={given}: {name or 'one for all hosts'} is there twice")
-        out[name] = value
-    return out
+    return bound_plans.of(host.name, str(given), [h.name for h in host.state.inventory])

@@ -9,12 +9,7 @@ from rollpin.observe import Engine, HostState, Unknown
 def refusals(state: HostState, guard: bool) -> list[Refusal]:
     """All of them at once."""
     out: list[Refusal] = []
-    for what, seen in (
-        ("the docker engine", state.engine),
-        ("the containers", state.containers),
-        ("the releases on the host", state.releases),
-        ("the open transaction", state.transaction),
-    ):
+    for what, seen in _needed(state):
         if isinstance(seen, Unknown):
             out.append(
                 Refusal(
@@ -52,14 +47,20 @@ def refusals(state: HostState, guard: bool) -> list[Refusal]:
     return out
 
 
+def _needed(state: HostState) -> tuple[tuple[str, object], ...]:
+    return (
+        ("the docker engine", state.engine),
+        ("the containers", state.containers),
+        ("the releases on the host", state.releases),
+        ("the open transaction", state.transaction),
+    )
+
+
 def hidden(state: HostState) -> bool:
     """Is so much unknown, or in flux, that whoever is in the way cannot be told from it?"""
-    if any(
-        isinstance(seen, Unknown)
-        for seen in (state.engine, state.containers, state.releases, state.transaction)
+    if isinstance(state.releases, Unknown) or any(
+        isinstance(seen, Unknown) for _, seen in _needed(state)
     ):
-        return True
-    if isinstance(state.releases, Unknown):
         return True
     # What a swap under way has renamed and stopped would read as more reasons.
     return any(r.open for r in state.releases) or bool(_unreadable(state))

@@ -92,8 +92,7 @@ def launch(
     """
     unit = f"rollpin-{step}-{transaction}"
     # An expanded `%` or `$` would be systemd's: it is told as words, not as a command line.
-    # What an engine logs may hold keys, and the journal is for everybody.
-    words = " ".join(why.partition("; its log:")[0].split()).replace("$", "").replace("%", "")[:400]
+    words = " ".join(why.split()).replace("$", "").replace("%", "")[:400]
     args = (directory, step, unit, "on" if guard else "off", who, words)
     answer = remote.persist(_LAUNCH, args, within=30, tries=60)
     if answer.status != 0:

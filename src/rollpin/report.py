@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -104,23 +105,28 @@ def preview(host: Any, refused: bool) -> None:
     (host.state.failed_hosts.add if refused else host.state.failed_hosts.discard)(host)
 
 
-def require_hosts() -> None:
-    """A run whose --limit chooses no host did nothing: it must not end with 0."""
-    atexit.register(_require_hosts)
+def end_badly_when_nothing_was_looked_at() -> None:
+    """A run whose --limit chooses no host, or whose --dry looks at none, must not end with 0."""
+    atexit.register(_judge_the_run)
 
 
-def _require_hosts() -> None:
-    # Only for a run that came as far as choosing hosts and was not ended by something worse.
-    if {"--dry"} < set(sys.argv) and {"-y", "--yes"} & set(sys.argv) and not _PLANS:
-        click.echo("--> rollpin: with -y, pyinfra --dry looks at nothing: leave -y out", err=True)
+def _judge_the_run() -> None:
+    why = _nothing_looked_at(sys.argv)
+    if why:
+        click.echo(f"--> rollpin: {why}", err=True)
         sys.stdout.flush()
-        os._exit(1)
+        os._exit(1)  # the status is pyinfra's to give; at exit there is no other way left
+
+
+def _nothing_looked_at(argv: Sequence[str]) -> str:
+    if "--dry" in argv and {"-y", "--yes"} & set(argv) and not _PLANS:
+        return "with -y, pyinfra --dry looks at nothing: leave -y out"
     state = ctx_state.get() if ctx_state.isset() else None
-    if state is None or not state.initialised or state.activated_hosts or state.failed_hosts:
-        return
-    click.echo("--> rollpin: no host was chosen, nothing was done: see --limit", err=True)
-    sys.stdout.flush()
-    os._exit(1)  # the status is pyinfra's to give; at exit there is no other way left
+    if state is None or not state.initialised:
+        return ""  # it did not come as far as choosing
+    limit = state.limit_hosts
+    chosen = limit if isinstance(limit, list) else list(state.inventory)
+    return "" if chosen else "no host was chosen, nothing was done: see --limit"
 
 
 def show(plan: Plan) -> None:

@@ -133,8 +133,9 @@ def _service(state: HostState, name: str) -> Service:
         last = releases.of(state, name)[-1]
         says = f"no release of it serves; the newest, {last.number}, is {last.state}"
         if last.state in ("restored", "rolled-back"):
-            before = ", ".join(str(s["name"]) for s in last.record.get("stops") or ())
-            says += f": what stood before it is back ({before or 'nothing'})"
+            stops = last.record.get("stops") or ()
+            before = ", ".join(_container(state, str(s["id"]), str(s["name"])) for s in stops)
+            says += f"; before it stood: {before or 'nothing'}"
         return Service(name, 0, "", "", "", "", "none", says)
     record = release.record
     if release.fault:

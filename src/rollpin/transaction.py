@@ -99,6 +99,8 @@ class Transaction:
                 self.remote.drop()
                 self.api.close()
                 return self._go_back(f"interrupted by signal {e.number}")
+            except StartFailed as e:
+                return self._go_back(str(e), e.ours)
             except (HostError, Lost) as e:
                 return self._go_back(str(e))
             except Exception as e:  # a fault of ours must not leave the host to its guard
@@ -136,7 +138,7 @@ class Transaction:
             "swapping: stopping "
             + (", ".join(s.container.name for s in self.plan.stops if s.was_running) or "nothing")
         )
-        self._launch("swap", "")
+        self._launch("swap")
         grace = max((s.grace for s in self.plan.stops), default=0.0)
         status = self._follow("swap", grace + SLACK, self.patience)
         self.outcome.stopped = steps.stopped_at(self.remote, self.dir)
@@ -206,11 +208,12 @@ class Transaction:
                 )
         return self._verdict(Word.REFUSED, reason)
 
-    def _go_back(self, reason: str) -> Verdict:
+    def _go_back(self, reason: str, told: str | None = None) -> Verdict:
+        """`told` is the reason for the host's journal, which everybody may read."""
         self.say(f"going back: {reason}")
         with signals.going_back(self.follow):
             try:
-                return self._restore(reason)
+                return self._restore(reason, reason if told is None else told)
             except Lost as e:
                 return self._verdict(
                     Word.IN_DOUBT,
@@ -219,14 +222,14 @@ class Transaction:
             except HostError as e:
                 return self._verdict(Word.RESTORE_FAILED, f"{reason}; {e}")
 
-    def _restore(self, reason: str) -> Verdict:
+    def _restore(self, reason: str, told: str) -> Verdict:
         tries = self.insistence
         state = steps.state_of(self.remote, self.dir, tries)
         by_other = state in ("restoring", "restored")
         if state == "committed":
             return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
         if state != "restored":
-            self._launch("restore", reason)
+            self._launch("restore", told)
             status = self._follow("restore", 900, tries)
             state = steps.state_of(self.remote, self.dir, tries)
             if state == "committed":
@@ -264,7 +267,7 @@ class Transaction:
         self.outcome.ready = after.uptime
         return self._verdict(Word.RESTORED, reason)
 
-    def _launch(self, step: str, why: str) -> None:
+    def _launch(self, step: str, why: str = "") -> None:
         transaction = self.staged.bound.transaction
         plan = self.plan
         steps.launch(self.remote, self.dir, step, transaction, plan.guard, plan.by, why)

@@ -9,6 +9,7 @@ import pytest
 from rollpin.lab import images, state, up
 from rollpin.lab.host import Host, hosts
 from rollpin.lab.state import Lab
+from tests.lab.deploying import Deployer
 
 HERE = Path(__file__).parent
 
@@ -25,6 +26,12 @@ def lab() -> Lab:
     """A lab that is up and whole, with three hosts or more. It stays up after the tests."""
     name = state.default_name()
     return up.up(name, None if state.exists(name) else 3)
+
+
+@pytest.fixture(scope="session")
+def deployer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
+    """Runs pyinfra on the lab; each run has a folder of its own."""
+    return Deployer(lab, tmp_path_factory.mktemp("deploys"))
 
 
 @pytest.fixture(scope="session")

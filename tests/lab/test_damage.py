@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from rollpin.lab.host import Host
 from rollpin.lab.state import Lab
 from tests.lab.deploying import (
@@ -23,11 +21,6 @@ from tests.lab.deploying import (
 )
 
 RECORD = f"{RELEASES}/1/release.json"
-
-
-@pytest.fixture
-def deployer(lab: Lab, tmp_path: Path) -> Deployer:
-    return Deployer(lab, tmp_path)
 
 
 def status(lab: Lab, host: Host, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -49,7 +42,6 @@ def rollpin(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_damaged_state_directory_is_refused_and_mended(
     lab: Lab, host: Host, deployer: Deployer
 ) -> None:
-    host.reset()
     here = [host.name]
     assert deployer.run(on=here, data=QUICKLY).status == 0
     seen = status(lab, host)

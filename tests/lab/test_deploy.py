@@ -45,11 +45,6 @@ SECRET = "hunter2-0b9f6c"
 NAMES = ["lab1", "lab2", "lab3"]
 
 
-@pytest.fixture(scope="module")
-def deployer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
-    return Deployer(lab, tmp_path_factory.mktemp("deploys"))
-
-
 def fresh(hosts: list[Host]) -> list[Host]:
     side_by_side(Host.reset, hosts)
     return hosts

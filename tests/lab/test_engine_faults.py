@@ -49,11 +49,6 @@ SAID = {
 
 
 @pytest.fixture(scope="module")
-def deployer(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Deployer:
-    return Deployer(lab, tmp_path_factory.mktemp("deploys"))
-
-
-@pytest.fixture(scope="module")
 def standing(all_hosts: list[Host]) -> list[Host]:
     """Production on every host, and `dsv4_scan` on the first; nothing of rollpin's."""
     side_by_side(Host.reset, all_hosts[:3])

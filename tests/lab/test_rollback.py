@@ -9,7 +9,6 @@ import pytest
 
 from rollpin.lab import furnish
 from rollpin.lab.host import Host
-from rollpin.lab.state import Lab
 from tests.lab import deploying
 from tests.lab.deploying import (
     QUICK,
@@ -32,11 +31,6 @@ from tests.lab.deploying import (
 ROLLBACK = "deploys/rollback.py"
 RESTORE = "deploys/restore.py"
 RESTORE_DISPLACED = "deploys/restore_displaced.py"
-
-
-@pytest.fixture
-def deployer(lab: Lab, tmp_path: Path) -> Deployer:
-    return Deployer(lab, tmp_path)
 
 
 @pytest.fixture

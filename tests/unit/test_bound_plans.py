@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
+from rollpin import bound_plans
 from rollpin.errors import UsageError
-from rollpin.planning import bound_plan, check_bound_plans
 
 ONE, TWO = "p0123456789ab", "pba9876543210"
-
-
-def host(given: object, name: str = "gpu1") -> Any:
-    hosts = [SimpleNamespace(name=n) for n in ("gpu1", "gpu2")]
-    return SimpleNamespace(name=name, data={"plan": given}, state=SimpleNamespace(inventory=hosts))
+HOSTS = ["gpu1", "gpu2"]
 
 
 @pytest.mark.parametrize(
@@ -32,13 +25,13 @@ def host(given: object, name: str = "gpu1") -> Any:
 )
 def test_what_binds_nothing_is_an_error_everywhere(given: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        check_bound_plans(host(given))
+        bound_plans.read(given, HOSTS)
 
 
 def test_a_plan_for_the_host_for_all_and_for_another() -> None:
-    assert bound_plan(host(None)) is None
-    assert bound_plan(host(ONE)) == ONE
-    assert bound_plan(host(f"gpu1:{ONE}, gpu2:{TWO}", "gpu2")) == TWO
-    check_bound_plans(host(f"gpu2:{TWO}"))
+    assert bound_plans.of("gpu1", ONE, HOSTS) == ONE
+    assert bound_plans.of("gpu2", f"gpu1:{ONE}, gpu2:{TWO}", HOSTS) == TWO
+    assert bound_plans.of("gpu2", f"gpu1:{ONE},{TWO}", HOSTS) == TWO
+    bound_plans.read(f"gpu2:{TWO}", HOSTS)  # says nothing of gpu1, which may be unchanged
     with pytest.raises(UsageError, match="names no plan for gpu1"):
-        bound_plan(host(f"gpu2:{TWO}"))
+        bound_plans.of("gpu1", f"gpu2:{TWO}", HOSTS)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import click
 
+from rollpin.cli import hosts
 from rollpin.cli.run import run_operation
 from rollpin.profile_values import service as service_name
 
 
 @click.command()
 @click.argument("host")
-@click.option(
-    "-i",
-    "--inventory",
-    envvar="ROLLPIN_INVENTORY",
-    required=True,
-    help="The inventory that HOST is in; or the variable ROLLPIN_INVENTORY.",
-)
+@hosts.inventory_option
 @click.option("--service", help="Only this service's transaction.")
 def abort(host: str, inventory: str, service: str | None) -> None:
     """End the open transaction of HOST by going back, also when its controller hangs.

@@ -11,9 +11,19 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from typing import Any
 
+import click
+
 from rollpin.errors import Lost, UsageError
 
 CONNECT_DEADLINE = 30.0
+
+inventory_option = click.option(
+    "-i",
+    "--inventory",
+    envvar="ROLLPIN_INVENTORY",
+    required=True,
+    help="The inventory that HOST is in; or the variable ROLLPIN_INVENTORY.",
+)
 
 
 def chosen(path: str, limit: Sequence[str] = ()) -> list[Any]:

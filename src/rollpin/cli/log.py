@@ -13,30 +13,28 @@ from rollpin.errors import HostError
 from rollpin.profile_values import service as service_name
 
 # Every service's journal, or one's. A last line that a power cut has torn has no end.
-_READ = 'for j in "$1"/$2/journal.jsonl; do [ ! -e "$j" ] || { cat "$j" && echo; } || exit 1; done'
+_READ = """
+for j in "$1"/${2:-*}/journal.jsonl; do
+    [ ! -e "$j" ] || { cat "$j" && echo; } || exit 1
+done
+"""
 
 
 @click.command()
 @click.argument("host")
-@click.option(
-    "-i",
-    "--inventory",
-    envvar="ROLLPIN_INVENTORY",
-    required=True,
-    help="The inventory that HOST is in; or the variable ROLLPIN_INVENTORY.",
-)
+@hosts.inventory_option
 @click.option("--service", help="Only this service's events.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 def log(host: str, inventory: str, service: str | None, as_json: bool) -> None:
     """Show what rollpin did on HOST, when, for whom, and how it ended; oldest first."""
-    which = service_name(service) if service is not None else "*"
-    for one in hosts.chosen(inventory, [host]):
-        from rollpin.planning import remote_for
-        from rollpin.scripts import STATE_DIR
+    which = service_name(service) if service is not None else ""
+    chosen = hosts.chosen(inventory, [host])
+    from rollpin.planning import remote_for
+    from rollpin.scripts import STATE_DIR
 
+    for one in chosen:
         with hosts.connected(one):
-            script = _READ.replace("$2", which)  # a checked name, or every one
-            answer = remote_for(one).run(script, (STATE_DIR,), within=30)
+            answer = remote_for(one).run(_READ, (STATE_DIR, which), within=30)
         if answer.status != 0:
             raise HostError(f"{one.name}: the journal cannot be read: {answer.output[-200:]}")
         entries, torn = journal.read(answer.output.splitlines())

@@ -23,13 +23,7 @@ exit 1
 
 @click.command()
 @click.argument("host")
-@click.option(
-    "-i",
-    "--inventory",
-    envvar="ROLLPIN_INVENTORY",
-    required=True,
-    help="The inventory that HOST is in; or the variable ROLLPIN_INVENTORY.",
-)
+@hosts.inventory_option
 @click.option("--service", default="glm53", show_default=True, help="The service.")
 @click.option(
     "--release", "number", type=click.IntRange(1), help="A release; without it the newest."

@@ -13,6 +13,7 @@ from rollpin.profile_values import service as service_name
 @click.option("--to", type=click.IntRange(0), metavar="N", help="A release; 0: before release 1.")
 @click.option("--service", default="glm53", show_default=True, help="The service.")
 @click.option("--lease", help="How long the guard waits for this controller, like 2m.")
+@click.option("--data", multiple=True, metavar="NAME=VALUE", help="pyinfra's, like plan=HASH.")
 @click.option("--limit", multiple=True, metavar="HOST", help="Only these hosts; may be repeated.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry", is_flag=True, help="Show what would be done, and every reason to refuse.")
@@ -21,6 +22,7 @@ def rollback(
     to: int | None,
     service: str,
     lease: str | None,
+    data: tuple[str, ...],
     limit: tuple[str, ...],
     yes: bool,
     dry: bool,
@@ -35,6 +37,6 @@ def rollback(
         arguments,
         inventory,
         limit,
-        data=[] if lease is None else [f"lease={lease}"],
+        data=[*data, *([] if lease is None else [f"lease={lease}"])],
         flags=["-y"] * yes + ["--dry"] * dry,
     )

@@ -123,6 +123,9 @@ def _restore(state: Any, host: Any, release: Release) -> bool:
             if now not in ("restored", "rolled-back"):
                 said = steps.tail(remote, directory, "restore")
                 return end(Word.RESTORE_FAILED, f"restore.sh ended with status {status}: {said}")
+            if release.fault:
+                unread = f"its record cannot be read ({release.fault}): ask what served before"
+                return end(Word.RESTORED_UNVERIFIED, unread)
             _judge_restored(remote, release)
     except Lost as e:
         return end(Word.IN_DOUBT, f"{e}; {follow}")

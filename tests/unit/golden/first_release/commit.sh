@@ -153,9 +153,9 @@ make_release_dir() {
     _said=$({ mkdir -p "$SVC/releases" && chmod 0755 "$STATE"; } 2>&1) || return 1
     # Root runs what lies here, also at boot: whoever could write it would be root.
     for _d in "$STATE" "$SVC" "$SVC/releases"; do
-        case $(stat -c '%u %A' "$_d" 2>&1) in
+        case $(stat -L -c '%u %A' "$_d" 2>&1) in
         0\ d????-??-?) ;;
-        *) _said="$_d is not root's alone ($(stat -c '%U:%G %A' "$_d")); look what is in it, then: chown -R root:root $STATE; chmod -R go-w $STATE"; return 1 ;;
+        *) _said="$_d is not root's alone ($(stat -L -c '%U:%G %A' "$_d")); look what is in it, then: chown -R root:root $STATE; chmod -R go-w $STATE"; return 1 ;;
         esac
     done
     _said=$(mkdir "$DIR" 2>&1) || return 1
