@@ -340,6 +340,12 @@ def side_by_side(work: Callable[[Host], T], hosts: Sequence[Host]) -> list[T]:
         return list(pool.map(work, hosts))
 
 
+def fresh(hosts: list[Host]) -> list[Host]:
+    """The hosts as `lab up` left them."""
+    side_by_side(Host.reset, hosts)
+    return hosts
+
+
 def differences(before: Snapshot, after: Snapshot) -> dict[str, Any]:
     """Everything that is not as it was, to the inode."""
     return {

@@ -102,8 +102,11 @@ def test_a_damaged_state_directory_is_refused_and_mended(
     after = look(host)
     assert after.standing() == before.standing()
     assert deployer.run(on=here, data=QUICKLY).words == {host.name: "unchanged"}
-    # the way back was not hurt
-    assert deployer.run("deploys/rollback.py", on=here).words == {host.name: "live"}
+    # the way back was not hurt, and a state directory on another disk is as good
+    host.run(["sh", "-c", f"mv {STATE} /data/state && ln -s /data/state {STATE}"])
+    run = deployer.run("deploys/rollback.py", on=here)
+    host.run(["sh", "-c", f"rm {STATE} && mv /data/state {STATE}"])
+    assert run.words == {host.name: "live"}, run
     assert generation(host)
 
 
@@ -117,3 +120,6 @@ def test_dry_ends_with_1_where_it_shows_a_refusal(host: Host, deployer: Deployer
     run = deployer.run(on=[host.name], data={"rollpin_settel": "20s"}, flags=["--dry"])
     assert run.status == 1, run
     assert "rollpin_settel: this name is not known; did you mean rollpin_settle?" in str(run)
+    blind = deployer.run(on=[host.name], data=QUICKLY, flags=["--dry", "-y"])
+    assert blind.status == 1, blind
+    assert "with -y, pyinfra --dry looks at nothing" in str(blind)

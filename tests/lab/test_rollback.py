@@ -18,6 +18,7 @@ from tests.lab.deploying import (
     Deployer,
     Snapshot,
     Watched,
+    fresh,
     generation,
     journal,
     left_over,
@@ -25,7 +26,6 @@ from tests.lab.deploying import (
     look,
     look_at,
     release_json,
-    side_by_side,
 )
 
 ROLLBACK = "deploys/rollback.py"
@@ -36,8 +36,7 @@ RESTORE_DISPLACED = "deploys/restore_displaced.py"
 @pytest.fixture
 def fleet(all_hosts: list[Host]) -> list[Host]:
     """The lab's hosts as `lab up` left them."""
-    side_by_side(Host.reset, all_hosts[:3])
-    return all_hosts[:3]
+    return fresh(all_hosts[:3])
 
 
 def env(**more: str) -> dict[str, object]:

@@ -22,6 +22,7 @@ from rollpin.observe import (
     Listener,
     Release,
     Transaction,
+    Unknown,
 )
 from rollpin.observe_parse import container as from_inspect
 from rollpin.plan import Pin, Plan
@@ -293,3 +294,36 @@ def with_release_2(*others: Container, displaced: Sequence[Container] = ()) -> H
         image=IMAGE,
     )
     return History(state, before.r1, r2)
+
+
+# What several test modules ask of a plan
+
+WHY = Unknown("the daemon is away")
+STRANGER = "7f" * 32
+FREE = host()
+
+
+def found(plan: Plan) -> list[str]:
+    """What each refusal says was found."""
+    return [r.found for r in plan.refusals]
+
+
+def only(plan: Plan) -> str:
+    assert plan.refused
+    assert len(plan.refusals) == 1, found(plan)
+    return str(plan.refusals[0])
+
+
+def stranger(name: str = "stranger", **changes: Any) -> Container:
+    given: dict[str, Any] = {"network": "bridge", "gpus": (), **changes}
+    return container(name, STRANGER, **given)
+
+
+def next_plan(state: HostState, **arguments: Any) -> Plan:
+    wanted = dataclasses.replace(profile(), pin=OTHER_DIGEST)
+    return plan(state, wanted, **{"pin": pin(OTHER_DIGEST), **arguments})
+
+
+def known_releases(state: HostState) -> tuple[Release, ...]:
+    assert not isinstance(state.releases, Unknown)
+    return state.releases

@@ -81,3 +81,13 @@ def test_a_transaction_under_way_is_no_drift() -> None:
     assert not isinstance(state.releases, Unknown)
     opened = dataclasses.replace(state.releases[0], state="armed")
     assert troubles(dataclasses.replace(state, releases=(opened,))) == ()
+
+
+def test_what_a_command_is_made_of_is_quoted() -> None:
+    state = after_release_1({"name": "glm53-old"})
+    assert not isinstance(state.releases, Unknown)
+    (release,) = state.releases
+    serves = {**release.record["serves"], "name": "x; reboot"}
+    hostile = dataclasses.replace(release, record={**release.record, "serves": serves})
+    (trouble,) = troubles(dataclasses.replace(state, releases=(hostile,)))
+    assert trouble.do.endswith(" 'x; reboot'")

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollpin.facts.host_state import observe_script
 from rollpin.observe import (
     Container,
     Disk,
@@ -27,7 +22,7 @@ from rollpin.observe import (
     Unknown,
     unreachable,
 )
-from rollpin.observe_parse import container, parse_host_state, sections
+from rollpin.observe_parse import parse_host_state, sections
 from rollpin.preflight import refusals
 
 from . import builders as a
@@ -328,151 +323,3 @@ def test_a_broken_answer_never_raises_and_never_says_more(data: st.DataObject) -
         assert isinstance(state.containers, Unknown)
     if not any(line.startswith("@@rollpin end numbers") for line in text.split("\n")):
         assert isinstance(state.releases, Unknown)
-
-
-# Containers
-
-
-def inspect(**host: Any) -> Container:
-    return a.container("x", a.PP4, gpus=(), **host)
-
-
-@pytest.mark.parametrize(
-    ("host", "env", "gpus"),
-    [
-        ({}, (), ()),
-        ({"DeviceRequests": [{"Count": -1, "DeviceIDs": None}]}, (), ("all",)),
-        ({"DeviceRequests": [{"Count": 2}]}, (), ("all",)),  # which two is not known
-        ({"DeviceRequests": [{"Count": 0, "DeviceIDs": ["0", "GPU-1"]}]}, (), ("0", "GPU-1")),
-        ({"DeviceRequests": [{"Count": 0, "DeviceIDs": []}]}, (), ()),
-        (
-            {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}]},
-            (),
-            ("all",),
-        ),
-        (
-            {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=3", "x/y=1"]}]},
-            (),
-            ("3",),
-        ),
-        ({"Runtime": "nvidia"}, ("NVIDIA_VISIBLE_DEVICES=all",), ("all",)),
-        ({"Runtime": "nvidia"}, ("NVIDIA_VISIBLE_DEVICES=0, 1",), ("0", "1")),
-        ({"Runtime": "nvidia"}, ("NVIDIA_VISIBLE_DEVICES=none",), ()),
-        ({"Runtime": "nvidia"}, ("NVIDIA_VISIBLE_DEVICES=void",), ()),
-        ({"Runtime": "nvidia"}, (), ()),
-        ({"Runtime": "runc"}, ("NVIDIA_VISIBLE_DEVICES=all",), ()),
-        ({"Devices": [{"PathOnHost": "/dev/nvidia0"}]}, (), ("all",)),
-        ({"Devices": [{"PathOnHost": "/dev/fuse"}]}, (), ()),
-        ({"Privileged": True}, (), ("all",)),
-        (
-            {"Privileged": True, "DeviceRequests": [{"Count": 0, "DeviceIDs": ["0"]}]},
-            (),
-            ("0", "all"),
-        ),
-    ],
-)
-def test_every_way_to_ask_for_gpus(
-    host: dict[str, Any], env: tuple[str, ...], gpus: tuple[str, ...]
-) -> None:
-    value = {**inspect(**host).record}
-    value["Config"] = {**value["Config"], "Env": list(env)}
-    assert container(value).gpus == gpus
-
-
-@pytest.mark.parametrize(
-    ("policy", "read"),
-    [
-        ({"Name": "", "MaximumRetryCount": 0}, "no"),
-        ({"Name": "no"}, "no"),
-        ({"Name": "always"}, "always"),
-        ({"Name": "on-failure", "MaximumRetryCount": 3}, "on-failure:3"),
-        ({"Name": "on-failure", "MaximumRetryCount": 0}, "on-failure"),
-        (None, "no"),
-    ],
-)
-def test_policies(policy: dict[str, Any] | None, read: str) -> None:
-    assert inspect(RestartPolicy=policy).policy == read
-
-
-def test_ports() -> None:
-    bindings = {
-        "80/tcp": [{"HostIp": "", "HostPort": "8080"}, {"HostIp": "::", "HostPort": "8080"}],
-        "81/tcp": None,
-        "82/tcp": [{"HostIp": "", "HostPort": ""}],
-        "83/tcp": [{"HostPort": "83"}],
-    }
-    assert inspect(PortBindings=bindings).ports == (83, 8080)
-
-
-@pytest.mark.parametrize(
-    ("status", "alive"),
-    [
-        ("running", True),
-        ("paused", True),
-        ("restarting", True),
-        ("created", False),
-        ("exited", False),
-        ("dead", False),
-        ("removing", False),
-    ],
-)
-def test_alive(status: str, alive: bool) -> None:
-    assert inspect(status=status).alive is alive
-
-
-def test_a_container_is_its_record(tmp_path: Path) -> None:
-    read: Callable[[str], Any] = json.loads
-    c = a.production()
-    assert container(read(json.dumps(c.record))) == c
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("null", "it is missing or empty"),
-        ('{"at": "2026', "not JSON: Unterminated string"),
-        ("?x??", "not JSON: "),
-        ("[1,2]", "it is no JSON object"),
-        ('{"format":1,"service":"glm53","number":2}', "its stops are not complete"),
-        ('{"format":1,"service":"glm53","number":1}', "it is the record of glm53 release 1"),
-        ('{"format":9}', "its format is 9, not 1"),
-        (
-            '{"format":1,"service":"glm53","number":2,"stops":[{"id":"x"}],"starts":[]}',
-            "its stops are not complete",
-        ),
-        (
-            '{"format":1,"service":"glm53","number":2,"stops":[],"starts":[]}',
-            "it does not say what serves",
-        ),
-    ],
-)
-def test_a_damaged_record_is_told_and_hides_no_other(text: str, fault: str) -> None:
-    good = '{"format":1,"service":"glm53","number":1,"stops":[],"starts":[],"serves":null}'
-    rows = [f"glm53 1 committed 5 {good}", f"glm53 2 committed 5 {text}", "glm53 3 staged 5 {"]
-    seen = edited("docker26_cdi", "releases", rows).releases
-    assert not isinstance(seen, Unknown)
-    assert [r.fault.startswith(fault) for r in seen[1:2]] == [True], seen[1].fault
-    assert (seen[0].fault, seen[2].fault) == ("", "")
-    assert (seen[1].record, seen[2].record) == ({}, {})
-    assert seen[0].record["serves"] is None
-
-
-def test_the_directories_of_releases_are_read_whatever_lies_there(tmp_path: Path) -> None:
-    """observe.sh itself, on a state directory that people and full disks have been at."""
-    for name in ("1", "2", "3", "abc", "007", "x y"):
-        (tmp_path / "glm53" / "releases" / name).mkdir(parents=True)
-    (tmp_path / "not ours" / "releases" / "1").mkdir(parents=True)
-    at = tmp_path / "glm53" / "releases"
-    for name in ("1", "2", "3"):
-        (at / name / "committed").touch()
-    (at / "1" / "release.json").write_bytes(b"\xff\xfe\x00garbage")
-    (at / "2" / "release.json").mkdir()
-    script = observe_script().replace("STATE=/var/lib/rollpin", f"STATE={tmp_path}")
-    said = subprocess.run(["sh", "-c", script], capture_output=True, check=True).stdout
-    seen = parse_host_state(said.decode().splitlines()).releases
-    assert not isinstance(seen, Unknown)
-    assert [(r.service, r.number, bool(r.fault)) for r in seen] == [
-        ("glm53", 1, True),
-        ("glm53", 2, True),
-        ("glm53", 3, True),
-    ]

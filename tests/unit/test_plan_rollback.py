@@ -134,7 +134,7 @@ def test_a_rollback_can_be_rolled_back_no_further_than_what_came_before_its_targ
         dataclasses.replace(a.retired(history.r1, a.R2), name="glm53.r2"),
         a.down(a.production()),
         releases=(
-            *_releases(history.state),
+            *a.known_releases(history.state),
             a.release(third, at="2026-12-01T00:00:00Z"),
         ),
         displaced_notes=frozenset((a.PP4,)),
@@ -148,15 +148,10 @@ def test_a_rollback_can_be_rolled_back_no_further_than_what_came_before_its_targ
     assert "the container of release 1 of glm53 serves already: release 3 went back to it" in said
 
 
-def _releases(state: HostState) -> tuple[Any, ...]:
-    assert not isinstance(state.releases, Unknown)
-    return state.releases
-
-
 def test_a_release_after_a_rollback_to_production_goes_back_to_production() -> None:
     history = a.with_release_1()
     second = back(history.state)
-    records = (*_releases(history.state), a.release(second, at="2026-12-01T00:00:00Z"))
+    records = (*a.known_releases(history.state), a.release(second, at="2026-12-01T00:00:00Z"))
     victims = (a.scan(), a.production())
     third = a.plan(a.host(*victims, a.retired(history.r1, a.R1), releases=records))
     assert third.number == 3
@@ -188,7 +183,7 @@ def test_nothing_serves() -> None:
     # Production came back: there is nothing of ours to roll back.
     history = a.with_release_1()
     done = a.release(back(history.state), at="2026-12-01T00:00:00Z")
-    state = a.host(a.production(), releases=(*_releases(history.state), done))
+    state = a.host(a.production(), releases=(*a.known_releases(history.state), done))
     assert "no release of glm53 serves" in only(back(state))
 
 
