@@ -135,7 +135,8 @@ def _service(state: HostState, name: str) -> Service:
         if last.state in ("restored", "rolled-back"):
             stops = last.record.get("stops") or ()
             before = ", ".join(_container(state, str(s["id"]), str(s["name"])) for s in stops)
-            says += f"; before it stood: {before or 'nothing'}"
+            nothing = "not known" if last.fault else "nothing"
+            says += f"; before it stood: {before or nothing}"
         return Service(name, 0, "", "", "", "", "none", says)
     record = release.record
     if release.fault:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -20,6 +22,7 @@ def became(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return words
 
 
+ROOT = Path(__file__).parents[2]
 PYINFRA = [sys.executable, "-m", "pyinfra"]
 
 
@@ -50,3 +53,34 @@ def test_a_service_that_is_none_reaches_nobody(became: list[str], service: str) 
     done = CliRunner().invoke(abort.abort, ["gpu7", "-i", "inv.py", f"--service={service}"])
     assert isinstance(done.exception, UsageError)
     assert became == []
+
+
+@pytest.mark.parametrize(
+    ("inventory", "told"),
+    [
+        ("nowhere.py", "there is no inventory nowhere.py"),
+        (",", "there is no inventory ,"),
+        ("", "there is no inventory"),
+        ("empty.py", "inventory empty.py has no host"),
+        ("broken.py", "inventory broken.py: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_inventory_that_cannot_be_read(tmp_path: Path, inventory: str, told: str) -> None:
+    (tmp_path / "empty.py").write_text("lab: list[str] = []\n")
+    (tmp_path / "broken.py").write_text("lab = [1 / 0]\n")
+    argv = [str(Path(sys.executable).with_name("rollpin")), "status", inventory]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("names", ["127.0.0.2,", "@ssh/127.0.0.2", "127.0.0.2, 127.0.0.3"])
+def test_a_fleet_that_cannot_be_reached_is_unknown(tmp_path: Path, names: str) -> None:
+    (tmp_path / "config.py").write_text((ROOT / "config.py").read_text())
+    argv = [str(Path(sys.executable).with_name("rollpin")), "status", names]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "127.0.0.2:   unknown: cannot connect" in done.stdout
+    assert "no host was chosen" not in done.stderr
+    assert "Traceback" not in done.stderr

@@ -231,3 +231,16 @@ def test_a_state_directory_that_was_lost_is_said(state: HostState) -> None:
     assert status.unknown == (
         "glm53 (running) is release 1 of glm53, and /var/lib/rollpin has no record of it",
     )
+
+
+@pytest.mark.parametrize(
+    ("last", "before"),
+    [
+        (a_release(1, "restored"), "glm53-pp4 exited, dsv4_scan exited"),
+        (a_release(1, "rolled-back", stops=[]), "nothing"),
+        (Release("glm53", 1, "restored", fault="it is empty"), "not known"),
+    ],
+)
+def test_what_stood_before_is_looked_at(state: HostState, last: Release, before: str) -> None:
+    (service,) = status_of(dataclasses.replace(state, releases=(last,))).services
+    assert service.says.endswith(f"is {last.state}; before it stood: {before}")

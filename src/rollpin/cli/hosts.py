@@ -41,7 +41,7 @@ def chosen(path: str, limit: Sequence[str] = ()) -> list[Any]:
     from pyinfra_cli.inventory import make_inventory
     from pyinfra_cli.util import exec_file
 
-    if not os.path.exists(path) and "," not in path and "@" not in path:
+    if not os.path.exists(path) and ("," not in path or not path.strip(", ")) and "@" not in path:
         raise UsageError(f"there is no inventory {path}; name a file, or hosts with commas")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as pyinfra does: an inventory may import its neighbours
@@ -50,11 +50,25 @@ def chosen(path: str, limit: Sequence[str] = ()) -> list[Any]:
     ctx_config.set(config)
     if os.path.exists("config.py"):
         exec_file("config.py")  # a fleet may say there that it uses sudo
-    inventory = make_inventory(path, cwd=os.getcwd())
+    try:
+        inventory = make_inventory(_spelt_for_pyinfra(path), cwd=os.getcwd())
+    except Exception as e:  # whatever the inventory's own code raises; pyinfra wraps some of it
+        cause = getattr(e, "exception", e)
+        raise UsageError(f"inventory {path}: {type(cause).__name__}: {cause}") from e
     ctx_inventory.set(inventory)
     hosts = _limited(inventory, limit)
+    if not hosts:
+        raise UsageError(f"inventory {path} has no host")
     state.init(inventory, config, initial_limit=hosts)
     return hosts
+
+
+def _spelt_for_pyinfra(path: str) -> str:
+    """A file, or names between commas; pyinfra stumbles over an empty one, and over one alone."""
+    if os.path.exists(path):
+        return path
+    names = [name.strip() for name in path.split(",") if name.strip()]
+    return ",".join(names) if len(names) > 1 or names[0].startswith("@") else f"@ssh/{names[0]}"
 
 
 def _limited(inventory: Any, limit: Sequence[str]) -> list[Any]:

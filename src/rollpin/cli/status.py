@@ -40,7 +40,7 @@ def status(inventory: str, as_json: bool, limit: tuple[str, ...]) -> None:
 
 def _observe(path: str, limit: Sequence[str]) -> list[Status]:
     found = hosts.chosen(path, limit)
-    return list(found[0].state.pool.imap(_one, found)) if found else []
+    return list(found[0].state.pool.imap(_one, found))
 
 
 def _one(host: Any) -> Status:
