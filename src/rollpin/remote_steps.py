@@ -63,11 +63,17 @@ done
 [ -d "$1" ] && echo staged || echo absent
 """
 
+# Renews what is there and ours, never makes one: whatever ended meanwhile took its lease away, and
+# the next transaction may have one of its own.
 _RENEW = r"""
-[ -e "$1/armed" ] || [ -e "$1/restoring" ] || exit 76
+lease=/run/rollpin/lease
+open() { [ -e "$dir/armed" ] || [ -e "$dir/restoring" ]; }
+dir=$1
+open && read -r until tx rest <"$lease" && [ "$tx" = "$2" ] || exit 76
 read -r up rest </proc/uptime
 new=/run/rollpin/.lease.$$
-echo "$((${up%%.*} + $3)) $2" >"$new" && mv -T "$new" /run/rollpin/lease
+echo "$((${up%%.*} + $3)) $2" >"$new" && mv -T "$new" "$lease" || exit 1
+open || { rm -f "$lease"; exit 76; }
 """
 
 _CACHES = r"""

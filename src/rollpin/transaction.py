@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import gevent
+from gevent.event import Event
 
 from rollpin import remote_steps as steps
 from rollpin import signals
@@ -71,6 +72,7 @@ class Transaction:
         self.examiner = Examiner(remote, api, probe, self.patience)
         self.baseline: Health | None = None
         self.arming = False
+        self.over = Event()
         self.outcome = Outcome(warnings=self.plan.warnings)
         self.follow = (
             f"{remote.name}: follow it there: tail -f {self.dir}/logs/*.log; go back now:"
@@ -111,6 +113,9 @@ class Transaction:
             )
             return self._verdict(Word.LIVE, f"rolled back to {to}" if back else "")
         finally:
+            # One on its way is let end: nothing of this run goes on when its verdict is said.
+            self.over.set()
+            renewal.join(timeout=2)
             renewal.kill(block=False)
 
     def _measure_baseline(self) -> None:
@@ -295,7 +300,8 @@ class Transaction:
         pause = max(0.5, self.plan.lease / 5)
         with at_most(left):
             while True:
-                gevent.sleep(pause)
+                if self.over.wait(pause):
+                    return
                 try:
                     steps.renew(
                         self.remote, self.dir, self.staged.bound.transaction, self.plan.lease

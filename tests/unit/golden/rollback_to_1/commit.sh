@@ -214,7 +214,7 @@ stand_down() {
     fi
     _owner=$(sed -n 's/^id=//p' "$RUN/transaction" 2>/dev/null)
     if [ "${_owner:-$TX}" = "$TX" ]; then
-        # After a reboot the controller may have renewed a lease of which /run knows nothing else.
+        # Without an owner (after a reboot) what is left there is nobody's.
         rm -f "$RUN/transaction" "$RUN/lease" "$RUN/stopping" "$STATE/.ballast" "$BALLAST"
     fi
     rm -f "$RUN/holder"
