@@ -17,6 +17,8 @@ from pathlib import Path
 
 from rollpin.errors import LabError
 
+KTHREADD = 2  # parent of the kernel's own threads, which have no arguments at all
+EXEC = 0.1  # seconds; an exec takes a fraction of a millisecond
 OURS = ("systemd-nspawn", "docker-registry", "unshare", "python")
 
 
@@ -68,13 +70,22 @@ def _parent(pid: int) -> int:
 
 
 def look(pid: int) -> Process | None:
-    """The process with that pid, or None."""
-    stat = _stat(pid)
-    try:
-        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return Process(pid, stat[2], tuple(argv[:-1])) if stat else None
+    """The process with that pid, or None.
+
+    A process that is just becoming another program (exec) has no arguments for a moment; it is
+    looked at again then, for it is neither gone nor somebody else.
+    """
+    end = time.monotonic() + EXEC
+    while True:
+        stat = _stat(pid)
+        try:
+            argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        if stat is None:
+            return None
+        if argv[:-1] or stat[0] == "Z" or KTHREADD in (pid, stat[1]) or time.monotonic() > end:
+            return Process(pid, stat[2], tuple(argv[:-1]))
 
 
 def everyone() -> list[Process]:
