@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from rollpin import durations, releases
+from rollpin import durations, recreate, releases
 from rollpin.collisions import Collision, Refusal
 from rollpin.observe import Container, HostState, Unknown
 from rollpin.plan import Stop
@@ -34,7 +34,8 @@ def displace(collision: Collision, profile: Profile, state: HostState) -> Stop |
     reason = unrestorable(c) or _not_idle(c, permitted, state)
     if reason:
         return Refusal(held, *reason)
-    first = releases.displaced_now(state).get(c.id)
+    records = releases.displaced_now(state)
+    first = next((records[i] for i in c.ids if i in records), None)
     return Stop(
         container=c,
         moved=f"{c.name}.displaced-{c.id[:12]}" if c.name == profile.service else c.name,
@@ -42,6 +43,7 @@ def displace(collision: Collision, profile: Profile, state: HostState) -> Stop |
         ours=False,
         reasons=collision.reasons,
         grace=profile.displace_stop_timeout,
+        again=recreate.of(c, state),
     )
 
 

@@ -39,6 +39,7 @@ To take {plan.service} away and put everything back that release {plan.number} s
 - GPUs: {",".join(c.gpus) or "none"}
 - restart policy: {stop.policy} (it is `no` while the container is displaced)
 - it was: {state}
+- if it is removed it is made again, without {", ".join(stop.again.losses)}
 """
 
 

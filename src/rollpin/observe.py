@@ -18,6 +18,7 @@ class Unknown:
     reason: str
 
 
+WAS = "rollpin.was"  # label of a container made again: WAS.<id> for each id that it had before
 CONTAINERD_ROOT = "/var/lib/containerd"  # containerd's default, as Debian and Docker ship it
 
 
@@ -63,6 +64,12 @@ class Container:
     gpus: tuple[str, ...]  # "all", indexes or UUIDs; empty when none are asked for
     labels: Mapping[str, str] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Its id, and those that it had before it was removed and made again."""
+        before = (k.removeprefix(f"{WAS}.") for k in self.labels if k.startswith(f"{WAS}."))
+        return (self.id, *before)
 
     @property
     def alive(self) -> bool:
@@ -176,15 +183,19 @@ class HostState:
     missing_tools: tuple[str, ...] = ()
     displaced_notes: frozenset[str] = frozenset()  # ids with a restore note
     numbers_used: tuple[int, ...] = ()  # release numbers that the journal mentions
+    # `docker image inspect` of the containers' images, by image id
+    images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False, repr=False)
+    # `docker diff` of the containers that were asked for, by id
+    diffs: Mapping[str, tuple[str, ...] | Unknown] = field(default_factory=dict, compare=False)
 
     def container(self, ident: str) -> Container | None:
-        """By id or by name."""
+        """By id (also one that it had before it was made again) or by name."""
         if isinstance(self.containers, Unknown):
             return None
         for c in self.containers:
             if ident in (c.id, c.name):
                 return c
-        return None
+        return next((c for c in self.containers if ident in c.ids), None)
 
 
 def unreachable(name: str, reason: str) -> HostState:

@@ -84,6 +84,8 @@ def parse_host_state(lines: Iterable[str], name: str = "") -> HostState:
     # What is missing in these two is unknown to whoever asks for it.
     disks = get("disks", lambda b: dict(_disk(x) for x in b))
     logs = get("logs", lambda b: dict(_log(x) for x in b))
+    images = get("images", lambda b: {v["Id"]: v for v in map(json.loads, b)})
+    diffs = get("diffs", _diffs)
     return HostState(
         name=name or hostname,
         now=now,
@@ -106,6 +108,8 @@ def parse_host_state(lines: Iterable[str], name: str = "") -> HostState:
         missing_tools=missing,
         displaced_notes=frozenset() if isinstance(notes, Unknown) else notes,
         numbers_used=() if isinstance(numbers, Unknown) else numbers,
+        images={} if isinstance(images, Unknown) else images,
+        diffs={} if isinstance(diffs, Unknown) else diffs,
     )
 
 
@@ -253,6 +257,21 @@ def _log(line: str) -> tuple[str, float | Unknown | None]:
         return ident, float(when)
     except ValueError:
         return ident, Unknown(f"last log line not read: {when}")
+
+
+def _diffs(b: list[str]) -> dict[str, tuple[str, ...] | Unknown]:
+    """Lines `ID STATUS`, each followed by what `docker diff` said, indented."""
+    out: dict[str, tuple[str, ...] | Unknown] = {}
+    ident, status, body = "", "", []
+    for line in [*b, "end 0"]:
+        if line.startswith(" "):
+            body.append(line[1:])
+            continue
+        if ident:
+            failed = Unknown(f"docker diff: status {status}")
+            out[ident] = tuple(body) if status == "0" else failed
+        (ident, status), body = line.split(" ", 1), []
+    return out
 
 
 def _releases(b: list[str]) -> tuple[Release, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rollpin.collisions import Refusal
 from rollpin.observe import Container, Engine, Unknown
+from rollpin.recreate import Recreation
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Stop:
 
     moved: the name it bears while it is down. policy: what it gets back, as first recorded.
     ours: the service's own release before this one; else a displaced container of somebody else.
-    grace: seconds for its own shutdown.
+    grace: seconds for its own shutdown. again: how it is made again if somebody removes it.
     """
 
     container: Container
@@ -27,6 +28,7 @@ class Stop:
     ours: bool
     reasons: tuple[str, ...]
     grace: float
+    again: Recreation
 
     @property
     def was_running(self) -> bool:

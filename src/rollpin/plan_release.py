@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rollpin import collisions, command_line, host_needs, preflight, releases
+from rollpin import collisions, command_line, host_needs, preflight, recreate, releases
 from rollpin.collisions import Refusal
 from rollpin.displace import displace
 from rollpin.fingerprint import fingerprint
@@ -89,7 +89,7 @@ def plan_release(
     found, holders = collisions.find(state, service, profile.port, gpus, own)
     said = {r.found for r in refusals}
     refusals += [h for h in holders if h.found not in said]
-    stops = [_predecessor(live, serving, profile)] if live and serving else []
+    stops = [_predecessor(live, serving, profile, state)] if live and serving else []
     for collision in found:
         stop = displace(collision, profile, state)
         if isinstance(stop, Stop):
@@ -158,7 +158,7 @@ def gpu_holders(state: HostState) -> tuple[str, ...]:
     )
 
 
-def _predecessor(live: Container, serving: Release, profile: Profile) -> Stop:
+def _predecessor(live: Container, serving: Release, profile: Profile, state: HostState) -> Stop:
     return Stop(
         container=live,
         moved=f"{profile.service}.r{serving.number}",
@@ -166,6 +166,7 @@ def _predecessor(live: Container, serving: Release, profile: Profile) -> Stop:
         ours=True,
         reasons=(f"serves {profile.service} as release {serving.number}",),
         grace=profile.stop_timeout,
+        again=recreate.of(live, state),
     )
 
 

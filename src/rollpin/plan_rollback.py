@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rollpin import collisions, command_line, preflight, releases
+from rollpin import collisions, command_line, preflight, recreate, releases
 from rollpin.collisions import Refusal
 from rollpin.observe import Container, HostState, Release, Unknown
 from rollpin.plan import Plan, Start, Stop, Target
@@ -77,7 +77,7 @@ def plan_rollback(
         return dataclasses.replace(base, refusals=tuple(refusals))
     starts, health, more = _starts(state, service, known, serving, target)
     refusals += more
-    stops = _stop(live, serving)
+    stops = _stop(live, serving, state)
     own = {s.id for s in starts} | {s.container.id for s in stops}
     main = next((s for s in starts if s.main), None)
     gpus: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def plan_rollback(
     )
 
 
-def _stop(live: Container | None, serving: Release) -> tuple[Stop, ...]:
+def _stop(live: Container | None, serving: Release, state: HostState) -> tuple[Stop, ...]:
     if live is None:
         return ()
     serves = serving.record["serves"]
@@ -124,6 +124,7 @@ def _stop(live: Container | None, serving: Release) -> tuple[Stop, ...]:
             ours=True,
             reasons=(f"serves {serving.service} as release {serving.number}",),
             grace=120.0,
+            again=recreate.of(live, state),
         ),
     )
 

@@ -132,6 +132,7 @@ def plan_for(
         image=f"{profile.image_repository}@{profile.pin}" if profile.pin else "",
         paths=_paths(profile),
         idle=[d.name for d in profile.displaces if d.idle is not None],
+        diffs=[profile.service, *(d.name for d in profile.displaces)],
     )
     pin = pin_for(host, profile, state)
     missing = [v for v, path in profile.secrets.items() if not Path(path).expanduser().is_file()]
@@ -195,7 +196,8 @@ def plan_back(host: Any, service: str, to: object, number: int | None = None) ->
         raise UsageError(f"--data to={to}: write a release's number, or 0 for before release 1")
     check_bound_plans(host)
     target = None if to is None else int(str(to))
-    state = observe(host, service=service, paths=["/var/lib/docker", "/var/lib/rollpin"])
+    paths = ["/var/lib/docker", CONTAINERD_ROOT, "/var/lib/rollpin"]
+    state = observe(host, service=service, paths=paths, diffs=[service])
     named = next((n for n in ("lease", "rollpin_lease") if host.data.get(n) is not None), None)
     try:
         length = lease_seconds(host.data.get(named)) if named else 120.0

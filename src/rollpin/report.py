@@ -23,6 +23,7 @@ _VERDICTS: dict[tuple[str, str], Verdict] = {}
 _PLANS: dict[tuple[str, str], str] = {}
 _HASHES: dict[str, str] = {}
 
+_GONE = "    if somebody removes it meanwhile it is made again, without"
 _COLOURS = {
     Word.LIVE: "green",
     Word.UNCHANGED: "cyan",
@@ -63,6 +64,7 @@ def plan_text(plan: Plan) -> str:
                 f"  {verb} {stop.container.name} ({whose}): {' and '.join(stop.reasons)};"
                 f" policy {stop.policy}"
             )
+            lines.append(f"{_GONE} {', '.join(stop.again.losses)}")
         for start in plan.starts:
             lines.append(f"  starts {start.live} (as {start.before} until it serves)")
         if not plan.refused:
@@ -133,12 +135,14 @@ def show(plan: Plan) -> None:
     """Prints the plan of a host once a run, and again only when it has changed."""
     key = (plan.host, plan.service)
     text = plan_text(plan)
+    # What a container writes into itself changes all the time, and is told once.
+    decided = "\n".join(x for x in text.splitlines() if not x.startswith(_GONE))
     with _LOCK:
-        if _PLANS.get(key) == text:
+        if _PLANS.get(key) == decided:
             return
         if not _PLANS:
             atexit.register(_binding)
-        _PLANS[key] = text
+        _PLANS[key] = decided
         if not plan.refused and not plan.unchanged:
             _HASHES[plan.host] = plan.hash
     click.echo(text, err=True)

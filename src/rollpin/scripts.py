@@ -53,9 +53,26 @@ def render(plan: Plan, bound: Bound) -> dict[str, str]:
         "guard.sh": _script("guard.sh", plan, bound, {}),
         "boot.service": boot,
     }
-    for stop in plan.displaced:
-        out[giveback_name(stop.container.id)] = _giveback(plan, bound, stop)
+    for stop in plan.stops:
+        ident = stop.container.id
+        out[recreate_name(ident)] = _recreate(plan, bound, stop)
+        out[_env_name(ident)] = "".join(f"{line}\n" for line in stop.again.env)
+        if not stop.ours:
+            out[giveback_name(ident)] = _giveback(plan, bound, stop)
     return out
+
+
+def private(name: str) -> bool:
+    """Is this file of a release for root alone? Environments and command lines hold keys."""
+    return name in ("release.json", "records.json", "env") or name.startswith("recreate-")
+
+
+def recreate_name(container: str) -> str:
+    return f"recreate-{container[:12]}.sh"
+
+
+def _env_name(container: str) -> str:
+    return f"recreate-{container[:12]}.env"
 
 
 def giveback_name(container: str) -> str:
@@ -204,22 +221,12 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
     check: list[str] = []
     for stop in plan.stops:
         c = stop.container
-        ident, name = shlex.quote(c.id), shlex.quote(c.name)
-        words = shlex.quote(f"{c.image} {secret_free(c.argv)}")
-        back.append(
-            f"back {ident} {name} {'yes' if stop.was_running else 'no'}"
-            f" {shlex.quote(stop.policy)} {words}"
-        )
+        was = "yes" if stop.was_running else "no"
+        back.append(shlex.join(("back", c.id, c.name, was, f"{c.image} {secret_free(c.argv)}")))
         if stop.policy != "no":
-            told = shlex.quote(f"docker update --restart {stop.policy} {c.name}")
-            policies.append(
-                f"absent {ident} ||"
-                f" run docker update --restart {shlex.quote(stop.policy)} {ident} || wrong {told}"
-            )
+            policies.append(shlex.join(("policy", c.id, stop.policy, c.name)))
         if stop.was_running and not stop.unsteady:
-            told = shlex.quote(f"{c.name} does not run: docker start {c.name}")
-            # One that is gone was said already; to start it is no advice.
-            check.append(f"running {ident} || absent {ident} || wrong {told}")
+            check.append(shlex.join(("runs", c.id, c.name)))
     return {
         "UNSTART": unstart,
         "UNNAME": unname,
@@ -243,6 +250,40 @@ def _remove(plan: Plan, start: Start, ident: str) -> list[str]:
         f"    run docker rmi --no-prune rollpin/{tag} || say 'the local tag stays'",
         "fi",
     ]
+
+
+def _recreate(plan: Plan, bound: Bound, stop: Stop) -> str:
+    """Makes a container of before again. Bears its secrets: for root alone."""
+    again = stop.again
+    directory = release_dir(plan.service, plan.number)
+    head = ("docker", "create", "--name", stop.moved, *again.options)
+    env = [word for name in again.exported for word in ("--env", name)]
+    if again.env:
+        env = ["--env-file", f"{directory}/{_env_name(stop.container.id)}", *env]
+    before, after = shlex.join((*head, *env)), shlex.join(again.words)
+    blocks = {
+        "VOLUMES": _lines(("volume", *one) for one in again.volumes),
+        # Exported for this one command: what docker itself reads stays as it is.
+        "EXPORTS": [
+            f"export {name}={shlex.quote(value)}" for name, value in again.exported.items()
+        ],
+        "CREATE": [f'_id=$(timeout -k 5 300 {before} "$_ref" {after} 2>"$_err") ||'],
+        "NETWORKS": [
+            f'run {shlex.join(("docker", "network", "connect", *options))} "$_id" ||'
+            f' LOSSES="$LOSSES; its place in a network"'
+            for options in again.networks
+        ],
+    }
+    extra = {
+        "ID": stop.container.id,
+        "NAME": stop.container.name,
+        "IMAGE": again.image,
+        "IMAGE_ID": again.image_id,
+        "PULL": again.pull,
+        "SHOWN": secret_free((*head, *env, again.image, *again.words)),
+        "LOSSES": "; ".join(again.losses),
+    }
+    return _script("recreate.sh", plan, bound, blocks, extra)
 
 
 def _giveback(plan: Plan, bound: Bound, stop: Stop) -> str:

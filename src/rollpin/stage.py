@@ -22,8 +22,6 @@ from rollpin.remote import Remote
 from rollpin.remote_steps import said
 from rollpin.scripts import Bound, release_dir
 
-PRIVATE = ("release.json", "records.json", "env")
-
 
 @dataclass(frozen=True)
 class Staged:
@@ -170,8 +168,8 @@ def upload(directory: str, texts: Mapping[str, str]) -> str:
     lines = ["set -e", "umask 077", f"cd {shlex.quote(directory)}"]
     for name, text in texts.items():
         end = f"end-{random.token_hex(8)}"
-        mode = "0600" if name in PRIVATE else "0755" if name.endswith(".sh") else "0644"
-        body = text if text.endswith("\n") else text + "\n"
+        mode = "0600" if scripts.private(name) else "0755" if name.endswith(".sh") else "0644"
+        body = text if text.endswith("\n") or not text else text + "\n"
         # A run that dies here leaves no file that is cut short.
         lines.append(f"cat >.part <<'{end}'\n{body}{end}")
         lines.append(f"chmod {mode} .part")

@@ -16,7 +16,7 @@ HOSTILE = "a'; touch pwned; $(touch pwned) `touch pwned` \" \\ é"
 
 
 def test_the_command_quotes_its_values() -> None:
-    command = HostState().command(HOSTILE, HOSTILE, [HOSTILE, "/b c"], [HOSTILE])
+    command = HostState().command(HOSTILE, HOSTILE, [HOSTILE, "/b c"], [HOSTILE], [HOSTILE])
     head, _, body = command.partition("\n# Observes; changes nothing.")
     assert body
     assert "pwned" not in body
@@ -27,6 +27,7 @@ def test_the_command_quotes_its_values() -> None:
         f"IMAGE={HOSTILE}",
         f"PATHS={HOSTILE}\n/b c",
         f"IDLE={HOSTILE}",
+        f"DIFFS={HOSTILE}",
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -23,13 +24,28 @@ case $1 in
 info) cat "$STUB/engine" ;;
 ps)
     case "$*" in
+    *label=rollpin.was.*) cat "$STUB/was/${*##*rollpin.was.}" 2>/dev/null; exit 0 ;;
     *--filter*) cat "$STUB/ids" ;;
     *-aq*) ls "$STUB/containers" ;;
     *) cat "$STUB/ids" ;;
     esac ;;
-image | logs | tag | rmi) exit 0 ;;
+image) cat "$STUB/image" 2>/dev/null; exit 0 ;;
+logs | tag | rmi | pull | volume | network) exit 0 ;;
 run) [ -z "${HF_TOKEN:-}" ] || printf '%s' "$HF_TOKEN" >"$STUB/run.token"; exit 0 ;;
-create) printf '%s' "${HF_TOKEN:-}" >"$STUB/create.token"; cat "$STUB/created" ;;
+create)
+    printf '%s' "${HF_TOKEN:-}" >"$STUB/create.token"
+    _new=$(cat "$STUB/created")
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --name) _name=$2 ;;
+        rollpin.was.*)
+            mkdir -p "$STUB/was" "$(at "$_new")"
+            _was=${1#rollpin.was.}; echo "$_new" >"$STUB/was/${_was%%=*}"
+            printf '%s' "$_name" >"$(at "$_new")/name"; echo created >"$(at "$_new")/status" ;;
+        esac
+        shift
+    done
+    echo "$_new" ;;
 rename) known "$2" || exit 1; printf '%s' "$3" >"$(at "$2")/name" ;;
 update) known "$4" || exit 1; printf '%s' "$3" >"$(at "$4")/policy" ;;
 start) known "$2" || exit 1; echo running >"$(at "$2")/status" ;;
@@ -138,6 +154,12 @@ class StubHost:
         (at / "name").write_bytes(name.encode())
         (at / "status").write_text(f"{status}\n")
         return at
+
+    def removes(self, ident: str) -> None:
+        """Somebody removes the container."""
+        shutil.rmtree(self.stub / "containers" / ident)
+        kept = [x for x in (self.stub / "ids").read_text().splitlines() if x != ident]
+        (self.stub / "ids").write_text("".join(f"{x}\n" for x in kept))
 
     def run(self, script: Path | str, *arguments: str) -> tuple[int, str]:
         """Runs a script (a file, or the text of one on standard input)."""

@@ -311,7 +311,7 @@ def subprocess_free(text: str) -> bool:
 def test_the_fact_quotes_its_values(
     service: str, image: str, paths: list[str], idle: list[str]
 ) -> None:
-    text = observe_script(service, image, paths, idle)
+    text = observe_script(service, image, paths, idle, idle)
     first = text.partition("\n# Observes; changes nothing.")[0]
     assert shlex.split(first) == [
         f"SERVICE={service}",
@@ -320,6 +320,7 @@ def test_the_fact_quotes_its_values(
         f"IMAGE={image}",
         "PATHS=" + "\n".join(paths),
         f"IDLE={' '.join(idle)}",
+        f"DIFFS={' '.join(idle)}",
     ]
 
 

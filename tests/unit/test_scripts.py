@@ -51,10 +51,10 @@ def test_golden(case: str, golden: Callable[[str, dict[str, str]], None]) -> Non
     shown = {
         name: text
         for name, text in found.items()
-        if name in SHOWN or name.startswith(("displaced-", "giveback-"))
+        if name in SHOWN or name.startswith(("displaced-", "giveback-", "recreate-"))
     }
     assert set(SHOWN) <= set(shown)
-    assert len(shown) == len(SHOWN) + 2 * len(plan.displaced)
+    assert len(shown) == len(SHOWN) + 2 * len(plan.displaced) + 2 * len(plan.stops)
     golden(case, shown)
 
 

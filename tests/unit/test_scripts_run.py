@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+import json
 from pathlib import Path
 from typing import Any
 
@@ -150,16 +151,37 @@ def test_a_restore_goes_on_past_what_is_gone(tmp_path: Path) -> None:
     directory = host.stands(plan, bound(plan))
     assert host.run(directory / "swap.sh")[0] == 0
     host.calls()
-    for file in (host.stub / "containers" / a.PP4).iterdir():
-        file.unlink()
-    (host.stub / "containers" / a.PP4).rmdir()
-    (host.stub / "ids").write_text(f"{a.SCAN}\n")
+    host.removes(a.PP4)
     status, said = host.run(directory / "restore.sh", "guard")
     assert status == 1
     assert f"glm53-pp4 ({a.PP4}) is gone from this engine; it was: lmsysorg/sglang" in said
+    assert "could not be made again (its image" in said
+    assert f"): sudo sh {directory}/recreate-{a.PP4[:12]}.sh" in said
     assert ["docker", "start", a.SCAN] in host.changes()
     assert host.policy(a.SCAN) == "always"
     assert (directory / "restoring").exists()
+
+
+def test_a_restore_makes_again_what_was_removed(tmp_path: Path) -> None:
+    """Under its name, running, with its policy; the journal says what was lost with it."""
+    host = StubHost(tmp_path)
+    plan = at(host, a.plan(a.host(a.production(), a.scan())))
+    directory = host.stands(plan, bound(plan))
+    assert host.run(directory / "swap.sh")[0] == 0
+    host.removes(a.SCAN)
+    (host.stub / "image").write_text(a.scan().image_id)
+    (host.stub / "created").write_text(a.STRANGER)
+    status, said = host.run(directory / "restore.sh", "guard")
+    assert status == 0, said
+    made = host.stub / "containers" / a.STRANGER
+    assert (made / "name").read_text() == "dsv4_scan"
+    assert (made / "status").read_text() == "running\n"
+    assert host.policy(a.STRANGER) == "always"
+    told = [e for e in map(json.loads, host.journal("glm53").splitlines())]
+    assert [e["event"] for e in told][-2:] == ["recreated", "restored"]
+    assert f"dsv4_scan ({a.SCAN}) was gone" in told[-2]["detail"]
+    assert told[-2]["detail"].endswith("its log")
+    assert "sk-very-secret" not in said + host.journal("glm53")
 
 
 def test_a_rollback_that_is_taken_back_displaces_again(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def observe_script(
     image: str = "",
     paths: Iterable[str] = (),
     idle: Iterable[str] = (),
+    diffs: Iterable[str] = (),
 ) -> str:
     """The observing script. Every value is quoted; it changes nothing on the host."""
     values = {
@@ -29,6 +30,7 @@ def observe_script(
         "IMAGE": image,
         "PATHS": "\n".join(paths),
         "IDLE": " ".join(idle),
+        "DIFFS": " ".join(diffs),
     }
     head = "\n".join(f"{k}={shlex.quote(v)}" for k, v in values.items())
     body = files("rollpin").joinpath("shell/observe.sh").read_text(encoding="utf-8")
@@ -39,7 +41,8 @@ class HostState(FactBase[State]):
     """Engine, containers, image, GPUs and who is on them, listeners, disks, releases, transaction.
 
     service: whose journal to read; image: the reference to look for locally; paths: whose
-    filesystems to measure; idle: names of the containers whose last log line decides.
+    filesystems to measure; idle: names of the containers whose last log line decides; diffs: of
+    those of which it is asked what they wrote into themselves.
     A host that does not answer yields a state in which everything is unknown.
     """
 
@@ -49,8 +52,9 @@ class HostState(FactBase[State]):
         image: str = "",
         paths: Sequence[str] = (),
         idle: Sequence[str] = (),
+        diffs: Sequence[str] = (),
     ) -> str:
-        return observe_script(service, image, paths, idle)
+        return observe_script(service, image, paths, idle, diffs)
 
     @override
     @staticmethod

@@ -8,7 +8,14 @@ for _f in armed restoring rolling-back; do
     [ ! -e "$DIR/$_f" ] || { say "refused: an open transaction owns this host: $DIR/$_f"; exit 3; }
 done
 await_engine 30 || exit 3
-[ -n "$(field "$ID" '{{.Id}}')" ] || { say "refused: $NAME ($ID) is not on this engine"; exit 3; }
+# The name of its restore note, whatever id it has by now.
+NOTE=$STATE/displaced/$ID.md
+if absent "$ID"; then
+    say "$NAME ($ID) is gone from this engine"
+    sh "$DIR/recreate-$(short "$ID").sh" held "$WHO" "" || { say "refused: it could not be made again"; exit 3; }
+fi
+ID=$(now_id "$ID")
+[ -n "$ID" ] || { say "refused: the docker engine does not answer"; exit 3; }
 if [ "$WAS_RUNNING" = yes ] && ! running "$ID"; then
     # What is not known may be in use.
     _all=$(timeout -k 5 "$T" docker ps -q --no-trunc) || { say "refused: the docker engine does not answer"; exit 3; }
@@ -47,7 +54,7 @@ fi
 T=60
 run docker update --restart "$POLICY" "$ID" || exit 1
 sync_docker
-rm -f "$STATE/displaced/$ID.md" && sync "$STATE/displaced"
+rm -f "$NOTE" && sync "$STATE/displaced"
 journal given-back "$NAME"
 say "given back: $NAME"
 exit 0

@@ -1,5 +1,5 @@
 # Observes; changes nothing. Each section carries its own exit status, so that a dead daemon
-# cannot be read as "no containers". SERVICE, STATE, RUN, IMAGE, PATHS and IDLE are set above.
+# cannot be read as "no containers". SERVICE, STATE, RUN, IMAGE, PATHS, IDLE and DIFFS are set above.
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 umask 022
 section() {
@@ -105,6 +105,28 @@ logs() {
         fi
     done
 }
+# The images of the containers: what a container inherits, and which registry has it. An image may
+# have been removed under its container.
+images() {
+    _used=$(timeout -k 2 20 docker ps -aq --no-trunc) || return
+    [ -n "$_used" ] || return 0
+    # shellcheck disable=SC2086 # ids are words
+    _used=$(timeout -k 2 30 docker inspect --type container --format '{{.Image}}' $_used 2>/dev/null | sort -u)
+    # shellcheck disable=SC2086
+    [ -z "$_used" ] || timeout -k 2 30 docker image inspect --format \
+        '{"Id":{{json .Id}},"RepoDigests":{{json .RepoDigests}},"RepoTags":{{json .RepoTags}},"Config":{{json .Config}}}' \
+        $_used 2>/dev/null
+    return 0
+}
+# What containers wrote into themselves: that would be lost if somebody removed them.
+diffs() {
+    for _c in $DIFFS; do
+        _id=$(timeout -k 2 20 docker inspect --type container --format '{{.Id}}' "$_c" 2>/dev/null) || continue
+        _out=$(timeout -k 2 20 docker diff "$_id" 2>/dev/null)
+        echo "$_id $?"
+        printf '%s\n' "$_out" | sed -n '/./s/^/ /p' | head -n 500 | ascii
+    done
+}
 # What pyinfra reads is UTF-8, or it reads nothing: a damaged file must not hide the rest.
 ascii() { tr '\000-\010\013-\037\177-\377' '?'; }
 # service, number, state, age in seconds, record (null: it should be there and is not).
@@ -153,6 +175,8 @@ section gpu_apps gpu_apps
 section listeners listeners
 section disks disks
 section logs logs
+section images images
+section diffs diffs
 section releases releases
 section transaction transaction
 section displaced displaced

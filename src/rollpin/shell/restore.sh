@@ -110,15 +110,33 @@ if [ "$MODE" = boot ]; then
         sleep 1
     done
 fi
+# back ID NAME WAS-RUNNING WORDS: under its name again, and running if it was. One that somebody
+# removed is made again from its record, here, on the engine that it lived in.
 back() {
-    # back ID NAME WAS-RUNNING POLICY WORDS
     if absent "$1"; then
-        wrong "$2 ($1) is gone from this engine; it was: $5"
-        return 1
+        _make=$DIR/recreate-$(short "$1").sh
+        say "$2 ($1) is gone from this engine; it was: $4"
+        sh "$_make" held "$WHO" "$LOG" ||
+            { wrong "$2 is gone and could not be made again ($(tail -n 1 "$LOG" | cut -d' ' -f2-)): sudo sh $_make"; return 1; }
     fi
-    rename "$1" "$2" || wrong "$2 could not be renamed back: docker rename $1 $2"
+    _now=$(now_id "$1")
+    [ -n "$_now" ] || { wrong "nothing is known of $2: docker ps -a"; return 1; }
+    rename "$_now" "$2" || wrong "$2 could not be renamed back: docker rename $_now $2"
     [ "$3" = yes ] || return 0
-    running "$1" || run docker start "$1" || wrong "$2 could not be started: docker start $1"
+    running "$_now" || run docker start "$_now" || wrong "$2 could not be started: docker start $2"
+}
+# policy ID POLICY NAME
+policy() {
+    _now=$(now_id "$1")
+    # One that is gone was said already.
+    [ -n "$_now" ] || return 0
+    run docker update --restart "$2" "$_now" || wrong "the policy of $3 could not be set: docker update --restart $2 $3"
+}
+# runs ID NAME
+runs() {
+    _now=$(now_id "$1")
+    [ -n "$_now" ] || return 0
+    running "$_now" || wrong "$2 does not run: docker start $2"
 }
 if [ "$TOUCHED" = yes ]; then
     # A stop in flight would end a container that was just started: join it first.

@@ -144,6 +144,7 @@ evict() {
 }
 field() { timeout -k 5 "$T" docker inspect --type container --format "$2" "$1" 2>/dev/null; }
 running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
+short() { printf '%.12s' "$1"; }
 # Renaming to the present name fails, so look first.
 rename() {
     [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
@@ -168,8 +169,13 @@ holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_
 # A command that the daemon refuses and an absent container look alike; the daemon's own list,
 # from a daemon that answers, tells them apart.
 gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
+# Its id, or that of the container that was made again in its place; nothing when there is neither.
+now_id() {
+    if [ -n "$(field "$1" '{{.Id}}')" ]; then printf '%s' "$1"; return 0; fi
+    timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.was.$1" 2>/dev/null | head -n 1
+}
 # No answer about a container is not its absence.
-absent() { [ -z "$(field "$1" '{{.Id}}')" ] && gone "$1"; }
+absent() { [ -z "$(now_id "$1")" ] && gone "$1"; }
 # Waits, bounded, for the engine that these containers live in. Another engine (other id or data
 # root: an unmounted disk) must not be touched.
 await_engine() {

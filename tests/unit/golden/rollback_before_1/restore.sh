@@ -144,6 +144,7 @@ evict() {
 }
 field() { timeout -k 5 "$T" docker inspect --type container --format "$2" "$1" 2>/dev/null; }
 running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
+short() { printf '%.12s' "$1"; }
 # Renaming to the present name fails, so look first.
 rename() {
     [ "$(field "$1" '{{.Name}}')" = "/$2" ] || run docker rename "$1" "$2"
@@ -168,8 +169,13 @@ holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_
 # A command that the daemon refuses and an absent container look alike; the daemon's own list,
 # from a daemon that answers, tells them apart.
 gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
+# Its id, or that of the container that was made again in its place; nothing when there is neither.
+now_id() {
+    if [ -n "$(field "$1" '{{.Id}}')" ]; then printf '%s' "$1"; return 0; fi
+    timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.was.$1" 2>/dev/null | head -n 1
+}
 # No answer about a container is not its absence.
-absent() { [ -z "$(field "$1" '{{.Id}}')" ] && gone "$1"; }
+absent() { [ -z "$(now_id "$1")" ] && gone "$1"; }
 # Waits, bounded, for the engine that these containers live in. Another engine (other id or data
 # root: an unmounted disk) must not be touched.
 await_engine() {
@@ -333,15 +339,33 @@ if [ "$MODE" = boot ]; then
         sleep 1
     done
 fi
+# back ID NAME WAS-RUNNING WORDS: under its name again, and running if it was. One that somebody
+# removed is made again from its record, here, on the engine that it lived in.
 back() {
-    # back ID NAME WAS-RUNNING POLICY WORDS
     if absent "$1"; then
-        wrong "$2 ($1) is gone from this engine; it was: $5"
-        return 1
+        _make=$DIR/recreate-$(short "$1").sh
+        say "$2 ($1) is gone from this engine; it was: $4"
+        sh "$_make" held "$WHO" "$LOG" ||
+            { wrong "$2 is gone and could not be made again ($(tail -n 1 "$LOG" | cut -d' ' -f2-)): sudo sh $_make"; return 1; }
     fi
-    rename "$1" "$2" || wrong "$2 could not be renamed back: docker rename $1 $2"
+    _now=$(now_id "$1")
+    [ -n "$_now" ] || { wrong "nothing is known of $2: docker ps -a"; return 1; }
+    rename "$_now" "$2" || wrong "$2 could not be renamed back: docker rename $_now $2"
     [ "$3" = yes ] || return 0
-    running "$1" || run docker start "$1" || wrong "$2 could not be started: docker start $1"
+    running "$_now" || run docker start "$_now" || wrong "$2 could not be started: docker start $2"
+}
+# policy ID POLICY NAME
+policy() {
+    _now=$(now_id "$1")
+    # One that is gone was said already.
+    [ -n "$_now" ] || return 0
+    run docker update --restart "$2" "$_now" || wrong "the policy of $3 could not be set: docker update --restart $2 $3"
+}
+# runs ID NAME
+runs() {
+    _now=$(now_id "$1")
+    [ -n "$_now" ] || return 0
+    running "$_now" || wrong "$2 does not run: docker start $2"
 }
 if [ "$TOUCHED" = yes ]; then
     # A stop in flight would end a container that was just started: join it first.
@@ -369,10 +393,10 @@ fi
 absent 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || rename 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan || wrong 'dsv4_scan could not be renamed to dsv4_scan'
 absent 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || rename 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a glm53-pp4 || wrong 'glm53-pp4 could not be renamed to glm53-pp4'
     T=120
-back 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 yes unless-stopped 'lmsysorg/sglang@sha256:d6e7288627be8b02be88e4bba38e73f6d50e2826869f753c13a4c4385ab3eda9 python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
+back 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 yes 'lmsysorg/sglang@sha256:d6e7288627be8b02be88e4bba38e73f6d50e2826869f753c13a4c4385ab3eda9 python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
     T=60
-absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || run docker update --restart unless-stopped 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'docker update --restart unless-stopped glm53'
-running 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 does not run: docker start glm53'
+policy 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c unless-stopped glm53
+runs 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53
 fi
 sync_docker
 if [ -n "$WRONG" ]; then
