@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from rollpin import durations, recreate, releases
 from rollpin.collisions import Collision, Refusal
 from rollpin.observe import Container, HostState, Unknown
+from rollpin.places import STATE_DIR
 from rollpin.plan import Stop
 from rollpin.profile import Profile
 from rollpin.profile_values import Displace
-from rollpin.scripts import STATE_DIR
 
 
 def displace(collision: Collision, profile: Profile, state: HostState) -> Stop | Refusal:

@@ -24,6 +24,7 @@ from docker.transport.sshconn import SSHConnection, SSHConnectionPool
 from gevent.queue import Empty, Queue
 
 from rollpin.errors import HostError, Lost
+from rollpin.observe import WAS
 from rollpin.remote import Remote, deadline
 
 CALL_DEADLINE = 60.0
@@ -163,6 +164,14 @@ class DockerApi:
             if isinstance(e.__cause__, docker.errors.NotFound):
                 return None
             raise
+
+    def find_container(self, ident: str) -> dict[str, Any] | None:
+        """The container of that id, or the one that was made again in its place."""
+        if found := self.inspect_container(ident):
+            return found
+        with self._call(f"looking for {ident[:12]}", 15) as api:
+            made = api.containers(all=True, filters={"label": [f"{WAS}.{ident}"]})
+        return self.inspect_container(str(made[0]["Id"])) if made else None
 
     def logs(self, ident: str, tail: int) -> str:
         with self._call(f"reading the log of {ident[:12]}", 30) as api:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rollpin import releases
 from rollpin.observe import Container, HostState, Release, Unknown
-from rollpin.scripts import STATE_DIR, release_dir
+from rollpin.places import STATE_DIR, release_dir
 
 
 @dataclass(frozen=True)

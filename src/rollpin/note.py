@@ -5,18 +5,19 @@ Pure, and free of secrets: environments of containers are never in it.
 
 from __future__ import annotations
 
-from rollpin import scripts
+from rollpin import places, scripts
 from rollpin.collisions import told_port
 from rollpin.command_line import secret_free
+from rollpin.places import STATE_DIR, release_dir
 from rollpin.plan import Plan, Stop
-from rollpin.scripts import STATE_DIR, Bound, release_dir
+from rollpin.scripts import Bound
 
 
 def displaced(plan: Plan, stop: Stop, at: str) -> str:
     """Restore note of one displaced container: who, when, why, what it was, the one command."""
     c = stop.container
     ports = sorted({*c.ports} | ({told} if (told := told_port(c)) else set()))
-    script = f"{release_dir(plan.service, plan.number)}/{scripts.giveback_name(c.id)}"
+    script = f"{release_dir(plan.service, plan.number)}/{places.giveback_name(c.id)}"
     state = "running" if stop.was_running else c.status
     return f"""# {c.name} was displaced by {plan.service} release {plan.number}
 

@@ -47,7 +47,8 @@ class Start:
 
     id is "" until the stage has created it. before: its name while it waits; live: while it
     serves. policy: from the commit on. created: by this release, and removed if it fails.
-    main: the one that bears the service and is judged.
+    main: the one that bears the service and is judged. was: the id on record, when the container
+    was removed since and has another one now, or none yet.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Start:
     created: bool
     main: bool = True
     displaced: bool = False  # a foreign container that comes back
+    was: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,32 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Remake:
+    """A container that is gone, and the script on the host that makes it again.
+
+    image: of the release that it served as, as recorded; None for somebody else's container.
+    """
+
+    id: str
+    name: str
+    script: str
+    losses: tuple[str, ...]
+    image: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Prune:
+    """A stopped container with its local tags. image: repository@digest of an image that rollpin
+    pulled and that goes too when nothing else uses it, or "".
+    """
+
+    id: str
+    name: str
+    tags: tuple[str, ...]
+    image: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a transaction will do on a host, or why it will not.
 
@@ -146,6 +174,8 @@ class Plan:
     drain: float = 120.0  # seconds for one that was committed
     gpus: tuple[str, ...] = ()
     port: int = 0
+    remake: tuple[Remake, ...] = ()  # what a rollback needs and somebody removed
+    prune: tuple[Prune, ...] = ()  # what the commit removes of the service's past
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -194,7 +224,7 @@ class Plan:
                 ]
                 for s in self.stops
             ],
-            "starts": [[s.id, s.live, s.policy] for s in self.starts if not s.created],
+            "starts": [[s.was or s.id, s.live, s.policy] for s in self.starts if not s.created],
             "gpu_holders": list(self.gpu_holders),
             "refused": self.refused,
         }

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rollpin import collisions, preflight, releases
 from rollpin.collisions import Refusal
 from rollpin.observe import Container, HostState
+from rollpin.places import STATE_DIR, giveback_name, release_dir
 from rollpin.releases import Recorded
-from rollpin.scripts import STATE_DIR, giveback_name, release_dir
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ def plan_giveback(state: HostState, names: Sequence[str]) -> tuple[list[GiveBack
 def _one(state: HostState, recorded: Recorded) -> GiveBack:
     c = state.container(recorded.id)
     if c is None:
+        if releases.way_to_make(state, recorded.id):
+            # Its script makes it again, and looks for room by itself.
+            return GiveBack(recorded, None, ())
         gone = Refusal(
             f"{recorded.name} ({recorded.id[:12]}) is gone from this engine",
             "it cannot be started again",

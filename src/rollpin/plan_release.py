@@ -15,6 +15,7 @@ from rollpin.fingerprint import fingerprint
 from rollpin.observe import Container, HostState, Release, Unknown
 from rollpin.plan import Pin, Plan, Start, Stop, Target
 from rollpin.profile import Profile
+from rollpin.prune import prunable
 
 STALE_AFTER = 900  # seconds; no stage between two steps takes longer without a trace
 
@@ -119,7 +120,7 @@ def plan_release(
         and not holders
     )
     wanted = command_line.target(profile, staged or name)
-    return dataclasses.replace(
+    plan = dataclasses.replace(
         base,
         unchanged=same,
         fingerprint=print_of,
@@ -139,6 +140,7 @@ def plan_release(
         refusals=tuple(refusals),
         warnings=_warnings(profile, pin, state, live, same),
     )
+    return plan if same else dataclasses.replace(plan, prune=prunable(state, plan))
 
 
 def gpu_holders(state: HostState) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ import dataclasses
 from rollpin import collisions, command_line, preflight, recreate, releases
 from rollpin.collisions import Refusal
 from rollpin.observe import Container, HostState, Release, Unknown
-from rollpin.plan import Plan, Start, Stop, Target
+from rollpin.plan import Plan, Remake, Start, Stop, Target
 from rollpin.plan_release import gpu_holders
+from rollpin.prune import prunable
 
 
 def plan_rollback(
@@ -75,7 +76,7 @@ def plan_rollback(
             )
         )
         return dataclasses.replace(base, refusals=tuple(refusals))
-    starts, health, more = _starts(state, service, known, serving, target)
+    starts, health, remake, more = _starts(state, service, known, serving, target)
     refusals += more
     stops = _stop(live, serving, state)
     own = {s.id for s in starts} | {s.container.id for s in stops}
@@ -95,10 +96,11 @@ def plan_rollback(
             )
             for c in found
         ]
-    return dataclasses.replace(
+    plan = dataclasses.replace(
         base,
         stops=stops,
         starts=starts,
+        remake=remake,
         gpus=gpus,
         port=health.port if health else 0,
         target_health=health,
@@ -110,6 +112,7 @@ def plan_rollback(
         refusals=tuple(refusals),
         warnings=tuple(preflight.warnings(state.engine, main.policy if main else "no")),
     )
+    return dataclasses.replace(plan, prune=prunable(state, plan))
 
 
 def _stop(live: Container | None, serving: Release, state: HostState) -> tuple[Stop, ...]:
@@ -142,8 +145,21 @@ def _starts(
     known: dict[int, Release],
     serving: Release,
     target: int,
-) -> tuple[tuple[Start, ...], Target | None, list[Refusal]]:
+) -> tuple[tuple[Start, ...], Target | None, tuple[Remake, ...], list[Refusal]]:
     refusals: list[Refusal] = []
+    remake: list[Remake] = []
+
+    def there(what: str, ident: str) -> tuple[Container | None, str]:
+        """The container, or None; and its name now, or the one that it is made again with."""
+        if found := state.container(ident):
+            return found, found.name
+        way = releases.way_to_make(state, ident)
+        if way is None:
+            refusals.append(_gone(what, ident))
+            return None, ""
+        remake.append(way)
+        return None, way.name
+
     starts: list[Start] = []
     health: Target | None = None
     like = Target.from_json(serving.record["health"]) if serving.record.get("health") else None
@@ -151,26 +167,25 @@ def _starts(
     own = releases.serving_id(known[target]) if target else ""
     if own:
         serves = known[target].record["serves"]
-        kept = state.container(own)
-        if kept is None:
-            refusals.append(_gone(f"release {target}", own))
-        else:
-            starts.append(Start(kept.id, kept.name, service, str(serves["policy"]), False))
+        kept, name = there(f"release {target}", own)
+        if name:
+            ident = kept.id if kept else ""
+            starts.append(Start(ident, name, service, str(serves["policy"]), False, was=own))
             recorded = known[target].record.get("health")
             if recorded:
-                health = dataclasses.replace(Target.from_json(recorded), container=kept.id)
+                health = dataclasses.replace(Target.from_json(recorded), container=ident)
     for back in releases.displaced_now(state).values():
         if back.service != service or back.release <= target or not back.running:
             continue
-        c = state.container(back.id)
-        if c is None:
-            refusals.append(_gone(f"{back.name}, displaced by release {back.release}", back.id))
+        c, name = there(f"{back.name}, displaced by release {back.release}", back.id)
+        if not name or (c and c.alive):
             continue
-        if c.alive:
-            continue
-        main = not own and not any(s.main for s in starts) and _serves(c, like)
-        starts.append(Start(c.id, c.name, back.name, back.policy, False, main, displaced=True))
-        if main:
+        main = bool(c and not own and not any(s.main for s in starts) and _serves(c, like))
+        ident = c.id if c else ""
+        starts.append(
+            Start(ident, name, back.name, back.policy, False, main, displaced=True, was=back.id)
+        )
+        if c and main:
             found = command_line.foreign_target(c, like, like.port if like else 0)
             health = found and dataclasses.replace(found, settle=like.settle if like else 60.0)
     if starts and not any(s.main for s in starts):
@@ -183,7 +198,7 @@ def _starts(
                 f"To stop it: docker stop {service}",
             )
         )
-    return tuple(starts), health, refusals
+    return tuple(starts), health, tuple(remake), refusals
 
 
 def _serves(c: Container, like: Target | None) -> bool:

@@ -53,6 +53,7 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
                 "image": s.container.image,
                 "gpus": list(s.container.gpus),
                 "ports": list(s.container.ports),
+                "losses": list(s.again.losses),
             }
             for s in plan.stops
         ],

@@ -38,6 +38,16 @@ class Recreation:
     losses: tuple[str, ...]
 
 
+def command(again: Recreation, name: str, env_file: str) -> tuple[list[str], list[str]]:
+    """The `docker create` command line: the words before and those after the image."""
+    before = ["docker", "create", "--name", name, *again.options]
+    if again.env:
+        before += ["--env-file", env_file]
+    for exported in again.exported:
+        before += ["--env", exported]
+    return before, list(again.words)
+
+
 def of(c: Container, state: HostState) -> Recreation:
     """How to make this container of the host again."""
     diff = state.diffs.get(c.id, Unknown("not looked at"))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollpin.observe import HostState, Release, Unknown
+from rollpin.places import recreate_name, release_dir
+from rollpin.plan import Remake
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,23 @@ def displaced_now(state: HostState) -> dict[str, Recorded]:
                 detail=stop,
             )
     return out
+
+
+def way_to_make(state: HostState, ident: str) -> Remake | None:
+    """How the container of that id is made again: by the newest release that stopped it."""
+    if isinstance(state.releases, Unknown):
+        return None
+    image = None
+    for release in state.releases:
+        if serving_id(release) == ident:
+            image = release.record.get("image") or image
+    for release in reversed(_by_age(state.releases)):
+        for stop in release.record.get("stops") or ():
+            if stop["id"] == ident and "losses" in stop:
+                directory = release_dir(release.service, release.number)
+                script = f"{directory}/{recreate_name(ident)}"
+                return Remake(ident, stop["moved"], script, tuple(stop["losses"]), image)
+    return None
 
 
 def _by_age(releases: Iterable[Release]) -> list[Release]:

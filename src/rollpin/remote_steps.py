@@ -151,6 +151,12 @@ def untouched(remote: Remote, directory: str, tries: float = 30) -> bool:
     return answer.status == 1
 
 
+def recreated(remote: Remote, directory: str) -> list[str]:
+    """What a restore had to make again, and what was lost with it."""
+    script = 'cat "$1" 2>/dev/null'
+    return remote.persist(script, (f"{directory}/logs/recreated",)).output.splitlines()
+
+
 def stopped_at(remote: Remote, directory: str) -> float | None:
     """Host uptime at the first stop, as swap.sh noted it."""
     script = "sed -n 's/^stopped=//p' \"$1\" 2>/dev/null"

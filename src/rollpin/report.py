@@ -65,12 +65,22 @@ def plan_text(plan: Plan) -> str:
                 f" policy {stop.policy}"
             )
             lines.append(f"{_GONE} {', '.join(stop.again.losses)}")
+        for gone in plan.remake:
+            lines.append(
+                f"  makes {gone.name} again, which somebody removed ({gone.id[:12]}), without"
+                f" {', '.join(gone.losses)}"
+            )
         for start in plan.starts:
             lines.append(f"  starts {start.live} (as {start.before} until it serves)")
         if not plan.refused:
             if plan.create:
                 lines.append(f"    {shlex.join(plan.create)}")
             lines += [f"    {c}" for c in scripts.forward(plan)]
+            lines += [
+                f"  the commit removes {p.name}, older than the two that are kept; it can be made"
+                " again"
+                for p in plan.prune
+            ]
     lines += [f"  note: {n}" for n in plan.notes]
     lines += [f"  warning: {w}" for w in plan.warnings]
     if not plan.refused and not plan.unchanged:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from rollpin import recreate
 from rollpin.collisions import told_port
 from rollpin.command_line import secret_free
 from rollpin.observe import Container
+from rollpin.places import RUN_DIR, STATE_DIR, giveback_name, recreate_name, release_dir
 from rollpin.plan import Plan, Start, Stop
-
-STATE_DIR = "/var/lib/rollpin"
-RUN_DIR = "/run/rollpin"
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,6 @@ class Bound:
 
     transaction: str
     container: str
-
-
-def release_dir(service: str, number: int) -> str:
-    return f"{STATE_DIR}/{service}/releases/{number}"
 
 
 def render(plan: Plan, bound: Bound) -> dict[str, str]:
@@ -62,21 +57,8 @@ def render(plan: Plan, bound: Bound) -> dict[str, str]:
     return out
 
 
-def private(name: str) -> bool:
-    """Is this file of a release for root alone? Environments and command lines hold keys."""
-    return name in ("release.json", "records.json", "env") or name.startswith("recreate-")
-
-
-def recreate_name(container: str) -> str:
-    return f"recreate-{container[:12]}.sh"
-
-
 def _env_name(container: str) -> str:
     return f"recreate-{container[:12]}.env"
-
-
-def giveback_name(container: str) -> str:
-    return f"giveback-{container[:12]}.sh"
 
 
 def forward(plan: Plan, container: str = "") -> list[str]:
@@ -90,6 +72,7 @@ def forward(plan: Plan, container: str = "") -> list[str]:
         *_lines(_stop_commands(plan)),
         *_lines(_start_commands(plan, container or plan.main.live)),
         *_lines(_policies_on(plan, container or plan.main.live)),
+        *(f"docker rm {p.id}" for p in plan.prune),
     ]
 
 
@@ -98,7 +81,7 @@ def _lines(commands: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _ident(start: Start, container: str) -> str:
-    return start.id or container
+    return start.id or start.was or container
 
 
 def _renames(plan: Plan, container: str) -> list[tuple[str, ...]]:
@@ -182,8 +165,8 @@ def _engine_policy(container: Container) -> str:
 def _commit_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
     # Kept for a rollback by hand, after which these are displaced again.
     notes = [
-        f'mv -f "$STATE"/displaced/{shlex.quote(s.id)}.md'
-        f' "$DIR"/returned-{shlex.quote(s.id)}.md 2>/dev/null'
+        f'mv -f "$STATE"/displaced/{shlex.quote(s.was or s.id)}.md'
+        f' "$DIR"/returned-{shlex.quote(s.was or s.id)}.md 2>/dev/null'
         for s in plan.starts
         if s.displaced
     ]
@@ -192,6 +175,7 @@ def _commit_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
             f"run {line} || exit 78" for line in _lines(_policies_on(plan, bound.container))
         ],
         "NOTES": notes,
+        "PRUNE": _lines(("prune", p.id, p.name, p.image, *p.tags) for p in plan.prune),
     }
 
 
@@ -255,19 +239,17 @@ def _remove(plan: Plan, start: Start, ident: str) -> list[str]:
 def _recreate(plan: Plan, bound: Bound, stop: Stop) -> str:
     """Makes a container of before again. Bears its secrets: for root alone."""
     again = stop.again
-    directory = release_dir(plan.service, plan.number)
-    head = ("docker", "create", "--name", stop.moved, *again.options)
-    env = [word for name in again.exported for word in ("--env", name)]
-    if again.env:
-        env = ["--env-file", f"{directory}/{_env_name(stop.container.id)}", *env]
-    before, after = shlex.join((*head, *env)), shlex.join(again.words)
+    file = f"{release_dir(plan.service, plan.number)}/{_env_name(stop.container.id)}"
+    before, after = recreate.command(again, stop.moved, file)
     blocks = {
         "VOLUMES": _lines(("volume", *one) for one in again.volumes),
         # Exported for this one command: what docker itself reads stays as it is.
         "EXPORTS": [
             f"export {name}={shlex.quote(value)}" for name, value in again.exported.items()
         ],
-        "CREATE": [f'_id=$(timeout -k 5 300 {before} "$_ref" {after} 2>"$_err") ||'],
+        "CREATE": [
+            f'_id=$(timeout -k 5 300 {shlex.join(before)} "$_ref" {shlex.join(after)} 2>"$_err") ||'
+        ],
         "NETWORKS": [
             f'run {shlex.join(("docker", "network", "connect", *options))} "$_id" ||'
             f' LOSSES="$LOSSES; its place in a network"'
@@ -280,7 +262,7 @@ def _recreate(plan: Plan, bound: Bound, stop: Stop) -> str:
         "IMAGE": again.image,
         "IMAGE_ID": again.image_id,
         "PULL": again.pull,
-        "SHOWN": secret_free((*head, *env, again.image, *again.words)),
+        "SHOWN": secret_free((*before, again.image, *after)),
         "LOSSES": "; ".join(again.losses),
     }
     return _script("recreate.sh", plan, bound, blocks, extra)

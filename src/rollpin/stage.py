@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollpin import note, record, scripts
+from rollpin import note, places, record, scripts
 from rollpin.docker_api import DockerApi, Progress, same_image
 from rollpin.errors import HostError, Refused, StepFailed
 from rollpin.observe import HostState, Unknown
+from rollpin.places import release_dir
 from rollpin.plan import Plan
 from rollpin.remote import Remote
 from rollpin.remote_steps import said
-from rollpin.scripts import Bound, release_dir
+from rollpin.scripts import Bound
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,31 @@ def stage(
         if isinstance(e, HostError) and not isinstance(e, Refused):
             raise Refused(str(e)) from e
         raise
+
+
+def remake(
+    plan: Plan,
+    state: HostState,
+    remote: Remote,
+    api: DockerApi,
+    progress: Callable[[Progress], None],
+    say: Callable[[str], None],
+) -> None:
+    """Makes again what a rollback needs and somebody removed; it stays stopped. Its image comes
+    with the controller's credentials. Raises HostError, Lost.
+    """
+    for gone in plan.remake:
+        say(f"making {gone.name} again, which somebody removed")
+        if gone.image:
+            repository, digest = str(gone.image["repository"]), str(gone.image["digest"])
+            if api.inspect_image(f"{repository}@{digest}") is None:
+                say(f"pulling {repository}@{digest}")
+                api.pull(repository, digest, _room(state), progress)
+        answer = remote.run('exec sh "$1" by "$2"', (gone.script, plan.by), within=3900)
+        if answer.status != 0:
+            raise StepFailed(
+                f"{gone.name} could not be made again: {said(answer.output)}", answer.status
+            )
 
 
 def unstage(staged: Staged, remote: Remote, why: str) -> bool:
@@ -117,6 +143,7 @@ def _image(
         "user": (found.get("Config") or {}).get("User") or "",
         "architecture": found.get("Architecture", ""),
         "size": int(found.get("Size") or 0),
+        "pulled": pulled,
     }, pulled
 
 
@@ -168,7 +195,7 @@ def upload(directory: str, texts: Mapping[str, str]) -> str:
     lines = ["set -e", "umask 077", f"cd {shlex.quote(directory)}"]
     for name, text in texts.items():
         end = f"end-{random.token_hex(8)}"
-        mode = "0600" if scripts.private(name) else "0755" if name.endswith(".sh") else "0644"
+        mode = "0600" if places.private(name) else "0755" if name.endswith(".sh") else "0644"
         body = text if text.endswith("\n") or not text else text + "\n"
         # A run that dies here leaves no file that is cut short.
         lines.append(f"cat >.part <<'{end}'\n{body}{end}")

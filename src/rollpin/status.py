@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rollpin import preflight, releases, scripts
+from rollpin import places, preflight, releases
 from rollpin.drift import Trouble, troubles
 from rollpin.observe import Container, HostState, Release, Unknown
 
@@ -106,7 +106,7 @@ def _unknown(state: HostState) -> tuple[str, ...]:
     out = [s.reason for s in seen if isinstance(s, Unknown)]
     if not isinstance(state.releases, Unknown):
         out += [
-            f"{scripts.release_dir(r.service, r.number)}/release.json: {r.fault}"
+            f"{places.release_dir(r.service, r.number)}/release.json: {r.fault}"
             for r in state.releases
             if r.fault
         ]
@@ -119,7 +119,7 @@ def _unrecorded(state: HostState) -> tuple[str, ...]:
         return ()
     known = {(r.service, str(r.number)) for r in state.releases}
     return tuple(
-        f"{c.name} ({c.status}) is release {number} of {service}, and {scripts.STATE_DIR} has no"
+        f"{c.name} ({c.status}) is release {number} of {service}, and {places.STATE_DIR} has no"
         " record of it"
         for c in sorted(state.containers, key=lambda c: c.name)
         if (service := c.labels.get("rollpin.service"))
@@ -192,15 +192,15 @@ def _displaced(state: HostState, known: Iterable[Release]) -> tuple[Displaced, .
         elif ident in recorded:
             one = recorded[ident]
             name, by = one.name, f"{one.service} release {one.release}"
-            script = f"{scripts.release_dir(one.service, one.release)}/"
-            give_back = f"sudo sh {script}{scripts.giveback_name(ident)}"
+            script = f"{places.release_dir(one.service, one.release)}/"
+            give_back = f"sudo sh {script}{places.giveback_name(ident)}"
         out.append(
             Displaced(
                 name=container.name if container else name,
                 id=ident,
                 state=_state(state, container),
                 by=by,
-                note=f"{scripts.STATE_DIR}/displaced/{ident}.md",
+                note=f"{places.STATE_DIR}/displaced/{ident}.md",
                 give_back=give_back,
             )
         )
@@ -219,7 +219,7 @@ def _open(state: HostState, known: Iterable[Release]) -> tuple[Open, ...]:
         if not release.open:
             continue
         record, running = release.record, state.transaction
-        directory = scripts.release_dir(release.service, release.number)
+        directory = places.release_dir(release.service, release.number)
         ours = (
             running
             if running

@@ -18,10 +18,10 @@ from rollpin import signals
 from rollpin.docker_api import DockerApi
 from rollpin.errors import HostError, Lost, Refused, StepFailed
 from rollpin.health import Examiner, Health, StartFailed
+from rollpin.places import STATE_DIR, release_dir
 from rollpin.plan import Plan
 from rollpin.probe import Probe
 from rollpin.remote import Remote, at_most
-from rollpin.scripts import STATE_DIR, release_dir
 from rollpin.stage import Staged, unstage
 from rollpin.verdict import Verdict, Word
 
@@ -246,6 +246,8 @@ class Transaction:
                 )
         if steps.untouched(self.remote, self.dir, tries):
             return self._verdict(Word.REFUSED, reason)
+        for told in steps.recreated(self.remote, self.dir):
+            self._warn(told)
         return self._verify_old(reason, by_other)
 
     def _verify_old(self, reason: str, by_other: bool) -> Verdict:
@@ -256,6 +258,9 @@ class Transaction:
             return self._verdict(word, reason)
         self.say(f"restored; waiting for {target.name} to be as good as before")
         try:
+            # One that was removed meanwhile was made again, and has another id.
+            found = self.api.find_container(target.container)
+            target = dataclasses.replace(target, container=str((found or {"Id": ""})["Id"]))
             after = (
                 self.examiner.await_good(target, target.deadline, lambda: None, fresh=False)
                 if baseline.good

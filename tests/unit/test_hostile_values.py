@@ -15,7 +15,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from rollpin import note, scripts
+from rollpin import note, places, scripts
 from rollpin.facts.host_state import observe_script
 from rollpin.observe import Container, HostState
 from rollpin.plan import Plan
@@ -177,7 +177,7 @@ def test_commit_and_what_follows_run_the_planned_commands_only(data: st.DataObje
 
         (host.stub / "ids").write_text("")
         (host.state / "displaced").mkdir()
-        given_back = directory / scripts.giveback_name(a.SCAN)
+        given_back = directory / places.giveback_name(a.SCAN)
         assert host.run(given_back) == (0, _any())
         assert host.changes() == [
             ["docker", "start", a.SCAN],
@@ -289,7 +289,7 @@ def test_each_assignment_is_its_value(data: st.DataObject, transaction: str) -> 
         values = dict(word.split("=", 1) for word in head(text))
         assert shared.items() <= values.items()
         assert subprocess_free(text)
-    back = dict(w.split("=", 1) for w in head(rendered[scripts.giveback_name(a.SCAN)]))
+    back = dict(w.split("=", 1) for w in head(rendered[places.giveback_name(a.SCAN)]))
     foreign = plan.displaced[0]
     assert (back["ID"], back["NAME"], back["POLICY"]) == (
         a.SCAN,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollpin import note, record, scripts
+from rollpin import note, places, record, scripts
 from rollpin.scripts import Bound
 
 from . import builders as a
@@ -18,7 +18,7 @@ def test_no_note_and_no_script_shows_a_secret_of_a_displaced_container() -> None
     plan = a.plan(a.host(container))
     b = Bound("tx", a.R1)
     texts = [
-        *(t for name, t in scripts.render(plan, b).items() if not scripts.private(name)),
+        *(t for name, t in scripts.render(plan, b).items() if not places.private(name)),
         note.release(plan, b, a.AT),
         *(note.displaced(plan, s, a.AT) for s in plan.displaced),
         record.release_json(plan, b, a.AT, None),
@@ -33,7 +33,7 @@ def test_the_restore_note_says_the_one_command() -> None:
     plan = CASES["first_release_foreign"]()
     for stop in plan.displaced:
         text = note.displaced(plan, stop, a.AT)
-        script = scripts.giveback_name(stop.container.id)
+        script = places.giveback_name(stop.container.id)
         assert f"    sudo sh /var/lib/rollpin/glm53/releases/1/{script}\n" in text
         assert script in scripts.render(plan, bound(plan))
         # Also right when a newer release was taken back meanwhile, where RESTORE-glm53 is not.

@@ -194,10 +194,41 @@ def test_no_such_release(to: int) -> None:
     assert "release 2 serves; committed were: 1, 2" in said
 
 
-def test_a_container_that_is_gone_cannot_come_back() -> None:
+def test_a_container_that_is_gone_is_made_again_by_the_release_that_stopped_it() -> None:
     two = a.with_release_2().state
-    assert "the container of release 1 (3c3c3c3c3c3c) is gone" in only(back(without(two, a.R1)))
+    plan = back(without(two, a.R1))
+    assert not plan.refused
+    (way,) = plan.remake
+    assert way.id == a.R1
+    assert way.script == f"/var/lib/rollpin/glm53/releases/2/recreate-{a.R1[:12]}.sh"
     one = a.with_release_1().state
+    plan = back(without(one, a.PP4))
+    assert not plan.refused
+    assert [w.id for w in plan.remake] == [a.PP4]
+
+
+def test_a_container_that_is_gone_and_was_not_recorded_cannot_come_back() -> None:
+    def unrecorded(state: HostState) -> HostState:
+        assert not isinstance(state.releases, Unknown)
+        return dataclasses.replace(
+            state,
+            releases=tuple(
+                dataclasses.replace(
+                    r,
+                    record={
+                        **r.record,
+                        "stops": [
+                            {k: v for k, v in s.items() if k != "losses"} for s in r.record["stops"]
+                        ],
+                    },
+                )
+                for r in state.releases
+            ),
+        )
+
+    two = unrecorded(a.with_release_2().state)
+    assert "the container of release 1 (3c3c3c3c3c3c) is gone" in only(back(without(two, a.R1)))
+    one = unrecorded(a.with_release_1().state)
     assert "the container of glm53-pp4, displaced by release 1 (1a1a1a1a1a1a) is gone" in only(
         back(without(one, a.PP4))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rollpin import scripts
+from rollpin import places, scripts
 from rollpin.plan import Plan
 
 from . import builders as a
@@ -92,7 +92,7 @@ def test_nothing_is_given_back_when_the_engine_does_not_say_who_runs(tmp_path: P
     (host.state / "displaced").mkdir(exist_ok=True)
     (host.stub / "containers" / a.SCAN / "status").write_text("exited\n")
     docker_fails(host, "ps")
-    status, said = host.run(directory / scripts.giveback_name(a.SCAN))
+    status, said = host.run(directory / places.giveback_name(a.SCAN))
     assert (status, host.changes()) == (3, [])
     assert "refused" in said
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rollpin import scripts
+from rollpin import places
 from rollpin.plan import Plan
 
 from . import builders as a
@@ -65,7 +65,7 @@ def test_a_container_is_given_back_only_where_there_is_room(
     (holder / "gpu").write_text("gpu\n")
     (holder / "gpus").write_text(f"{theirs}\n")
     (host.stub / "ids").write_text(f"{OTHER}\n")
-    status, said = host.run(directory / scripts.giveback_name(a.SCAN))
+    status, said = host.run(directory / places.giveback_name(a.SCAN))
     if room:
         assert status == 0, said
         assert host.changes() == [
@@ -82,7 +82,7 @@ def test_an_open_transaction_is_not_given_back_into(tmp_path: Path) -> None:
     host = StubHost(tmp_path)
     _, directory = displacing(host)
     (directory / "committed").rename(directory / "armed")
-    status, said = host.run(directory / scripts.giveback_name(a.SCAN))
+    status, said = host.run(directory / places.giveback_name(a.SCAN))
     assert status == 3
     assert "an open transaction owns this host" in said
     assert host.calls() == []
@@ -177,7 +177,7 @@ def test_a_restore_makes_again_what_was_removed(tmp_path: Path) -> None:
     assert (made / "name").read_text() == "dsv4_scan"
     assert (made / "status").read_text() == "running\n"
     assert host.policy(a.STRANGER) == "always"
-    told = [e for e in map(json.loads, host.journal("glm53").splitlines())]
+    told = list(map(json.loads, host.journal("glm53").splitlines()))
     assert [e["event"] for e in told][-2:] == ["recreated", "restored"]
     assert f"dsv4_scan ({a.SCAN}) was gone" in told[-2]["detail"]
     assert told[-2]["detail"].endswith("its log")

@@ -29,8 +29,8 @@ def log(host: str, inventory: str, service: str | None, as_json: bool) -> None:
     """Show what rollpin did on HOST, when, for whom, and how it ended; oldest first."""
     which = service_name(service) if service is not None else ""
     chosen = hosts.chosen(inventory, [host])
+    from rollpin.places import STATE_DIR
     from rollpin.planning import remote_for
-    from rollpin.scripts import STATE_DIR
 
     for one in chosen:
         with hosts.connected(one):

@@ -35,8 +35,8 @@ def logs(host: str, inventory: str, service: str, number: int | None, tail: int)
     (one, *more) = hosts.chosen(inventory, [host])
     if more:
         raise UsageError(f"{host} names {1 + len(more)} hosts; name one")
+    from rollpin.places import release_dir
     from rollpin.planning import observe, remote_for
-    from rollpin.scripts import release_dir
 
     with hosts.connected(one):
         release = _release(observe(one), service, number)

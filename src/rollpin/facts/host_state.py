@@ -12,7 +12,7 @@ from typing_extensions import override
 from rollpin.observe import HostState as State
 from rollpin.observe import unreachable
 from rollpin.observe_parse import parse_host_state
-from rollpin.scripts import RUN_DIR, STATE_DIR
+from rollpin.places import RUN_DIR, STATE_DIR
 
 
 def observe_script(

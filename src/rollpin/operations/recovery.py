@@ -16,13 +16,13 @@ from rollpin.command_line import foreign_target
 from rollpin.docker_api import DockerApi
 from rollpin.errors import HostError, Lost, RollpinError, UsageError
 from rollpin.health import Examiner
-from rollpin.observe import Container, Release, Unknown
+from rollpin.observe import Release, Unknown
 from rollpin.observe_parse import container
+from rollpin.places import release_dir
 from rollpin.plan_giveback import GiveBack, plan_giveback
 from rollpin.planning import observe, remote_for, who
 from rollpin.probe import Probe
 from rollpin.remote import Remote
-from rollpin.scripts import release_dir
 from rollpin.verdict import Verdict, Word
 
 signals.install()
@@ -144,7 +144,7 @@ def _judge_restored(remote: Remote, release: Release) -> None:
         for stop in release.record.get("stops") or ():
             if not stop["running"]:
                 continue
-            found = api.inspect_container(str(stop["id"]))
+            found = api.find_container(str(stop["id"]))
             if found is None or found["State"]["Status"] != "running":
                 raise HostError(f"{stop['name']} does not run")
             target = foreign_target(container(found), None, 0)
@@ -175,8 +175,8 @@ def _give_back(host: Any, plan: GiveBack) -> bool:
             if answer.status != 0:
                 word = Word.REFUSED if answer.status == 3 else Word.RESTORE_FAILED
                 reason = answer.output.strip()[-300:]
-            elif plan.container is not None and plan.recorded.running:
-                _judge_given_back(remote, plan.container)
+            elif plan.recorded.running:
+                _judge_given_back(remote, plan.recorded.id)
     except Lost as e:
         word, reason = Word.IN_DOUBT, str(e)
     except RollpinError as e:
@@ -184,12 +184,13 @@ def _give_back(host: Any, plan: GiveBack) -> bool:
     return _ended(host, Verdict(host.name, name, word, reason=reason), good=word is Word.RESTORED)
 
 
-def _judge_given_back(remote: Remote, one: Container) -> None:
-    target = foreign_target(one, None, 0)
-    if target is None or not target.port:
-        return
+def _judge_given_back(remote: Remote, ident: str) -> None:
     api, probe = DockerApi(remote), Probe(remote)
     try:
+        found = api.find_container(ident)
+        target = foreign_target(container(found), None, 0) if found else None
+        if target is None or not target.port:
+            return
         probe.prove(target.port)
         Examiner(remote, api, probe).await_good(target, target.deadline, lambda: None, fresh=False)
     finally:

@@ -19,7 +19,7 @@ from rollpin.operations.progress import PullProgress
 from rollpin.plan import Plan, decided_difference
 from rollpin.planning import Request, bound_plan, plan_back, plan_for, remote_for
 from rollpin.probe import Probe
-from rollpin.stage import Staged, stage, unstage
+from rollpin.stage import Staged, remake, stage, unstage
 from rollpin.transaction import Transaction
 from rollpin.verdict import Verdict, Word
 
@@ -211,12 +211,37 @@ def _live(state: Any, host: Any, request: Request) -> bool:
 
 
 def _roll_back(state: Any, host: Any, plan: Plan, seen: HostState, to: object) -> bool:
+    if plan.remake and not plan.refused:
+        made = _made_again(host, plan, seen, to)
+        if made is None:
+            return False
+        plan, seen = made
     one = _staged_or_refused(host, plan, seen)
     if one is None:
         return False
     _STAGED[(host.name, plan.service)] = one
     signals.staged(1)
     return _transact(host, one, lambda: plan_back(host, plan.service, to, plan.number)[0])
+
+
+def _made_again(
+    host: Any, plan: Plan, seen: HostState, to: object
+) -> tuple[Plan, HostState] | None:
+    """The plan once everything that it starts is there again; None when it was refused."""
+    api = DockerApi(remote_for(host))
+    progress = PullProgress(host)
+    try:
+        reason = _changed(host, plan)
+        if reason is None:
+            with signals.interruptible(f"{host.name}: nothing was stopped"), progress:
+                remake(plan, seen, remote_for(host), api, progress.update, _say(host))
+            return plan_back(host, plan.service, to, plan.number)
+    except (RollpinError, signals.Interrupted) as e:
+        reason = str(e) if isinstance(e, RollpinError) else f"interrupted by signal {e.number}"
+    finally:
+        api.close()
+    _refused(host, plan.service, reason, plan.number)
+    return None
 
 
 def _transact(host: Any, one: Staged, again: Any) -> bool:

@@ -236,7 +236,7 @@ stand_down() {
 
 # Makes NAME (ID) again, which somebody removed from this engine: from its record, but for LOSSES.
 # It is stopped then and has restart policy `no`: who called this starts it. By hand:   sudo sh FILE
-# recreate.sh held WHO LOG: the caller holds the lock.
+# held WHO LOG: the caller holds the lock. by WHO: a controller, for a rollback.
 # Exits 0 it is there; 1 it could not be made; 3 refused; 4 not the engine that it lived in.
 LOG=
 [ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $0"; exit 3; }
@@ -244,6 +244,7 @@ if [ "${1:-}" = held ]; then
     WHO=$2 LOG=$3
 else
     WHO=${SUDO_USER:-$(id -un)}@$(uname -n)
+    [ "${1:-}" != by ] || WHO=$2
     hold 60 recreate || { say "refused: another script holds $STATE/mutate.lock"; exit 3; }
     _open=$(open_elsewhere) && { say "refused: an open transaction owns this host: $_open"; exit 3; }
 fi

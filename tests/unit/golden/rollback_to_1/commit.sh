@@ -249,4 +249,23 @@ journal committed "release $RELEASE serves $SERVICE"
 stand_down
 [ "$GUARD" = off ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
 say "committed"
+# prune ID NAME IMAGE TAG...: what is not as it was planned stays.
+prune() {
+    [ "$(field "$1" '{{.Name}} {{.State.Running}} {{index .Config.Labels "rollpin.service"}}')" = "/$2 false $SERVICE" ] ||
+        { say "$2 is not what it was: kept"; return 0; }
+    _image=$(field "$1" '{{.Image}}')
+    run docker rm "$1" || return 0
+    _name=$2 _reference=$3
+    shift 3
+    for _tag; do
+        timeout -k 5 "$T" docker image inspect "$_tag" >/dev/null 2>&1 && run docker rmi --no-prune "$_tag"
+    done
+    journal pruned "$_name"
+    [ -n "$_reference" ] || return 0
+    # Nobody's any more: no container, and no name but the digest that it was pulled by.
+    _users=$(timeout -k 5 "$T" docker ps -aq --filter "ancestor=$_image") || return 0
+    _tags=$(timeout -k 5 "$T" docker image inspect --format '{{range .RepoTags}}{{.}} {{end}}' "$_image") || return 0
+    [ -n "$_users$_tags" ] || run docker rmi "$_reference"
+    return 0
+}
 exit 0
