@@ -186,7 +186,7 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
     remove: list[str] = []
     for start in reversed(plan.starts):
         ident = shlex.quote(_ident(start, bound.container))
-        words = shlex.quote(f"{start.live} could not be stopped")
+        words = shlex.quote(f"{start.live} could not be stopped: docker stop {start.live}")
         unstart += [
             f"if ! absent {ident}; then",
             f'    _pids="$_pids $(on_gpus {ident})"',
@@ -196,7 +196,9 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
             f'    T=$((_g + 30)); run docker stop -t "$_g" {ident} || wrong {words}; T=60',
             "fi",
         ]
-        told = shlex.quote(f"{start.live} could not be renamed to {start.before}")
+        told = shlex.quote(
+            f"{start.live} could not be renamed: docker rename {start.live} {start.before}"
+        )
         unname += [f"absent {ident} || rename {ident} {shlex.quote(start.before)} || wrong {told}"]
         if start.created:
             remove += _remove(plan, start, ident)

@@ -138,22 +138,30 @@ runs() {
     [ -n "$_now" ] || return 0
     running "$_now" || wrong "$2 does not run: docker start $2"
 }
-if [ "$TOUCHED" = yes ]; then
-    # A stop in flight would end a container that was just started: join it first.
-    if [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
-        T=60
-        # shellcheck disable=SC2086 # ids are words
-        run docker stop -t 10 $DOWN || say "going on"
-    fi
+# A stop in flight would end a container that was just started: join it first.
+if [ "$TOUCHED" = yes ] && [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
+    T=60
+    # shellcheck disable=SC2086 # ids are words
+    run docker stop -t 10 $DOWN || say "going on"
+fi
+put_back() {
+    WRONG=
+    T=60
     _pids=
 #UNSTART#
-    await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs; see nvidia-smi"
+    await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs by$HELD"
 #UNNAME#
     T=120
 #BACK#
     T=60
 #BACK_POLICIES#
 #CHECK#
+    [ -z "$WRONG" ]
+}
+if [ "$TOUCHED" = yes ] && ! put_back; then
+    # An engine that went away in the middle took some of it along.
+    say "once more"
+    await_engine "$ENGINE_WAIT" && put_back
 fi
 #REMOVE#
 sync_docker

@@ -45,7 +45,7 @@ still_armed
 _stopped=$(uptime_now)
 printf 'stopped=%s\n' "$_stopped" >"$DIR/logs/swap.times"
 #STOPS#
-await_gpus "$GPU_WAIT" "${_pids# }" || fail "memory stays held on the GPUs"
+await_gpus "$GPU_WAIT" "${_pids# }" || fail "memory stays held on the GPUs by$HELD"
 still_armed
 #STARTS#
 _started=$(uptime_now)

@@ -202,7 +202,13 @@ on_gpus() {
     done
     return 0
 }
-# Waits, bounded, until none of the processes is on a GPU any more.
+# Processes as a person finds and ends them.
+held_by() {
+    for _p in $1; do
+        printf ' process %s (%s; to end it: kill -9 %s)' "$_p" "$(one_line "$(cat "/proc/$_p/comm" 2>/dev/null)")" "$_p"
+    done
+}
+# Waits, bounded, until none of the processes is on a GPU any more; else HELD names them.
 await_gpus() {
     [ -n "$2" ] || return 0
     _end=$(($(cut -d. -f1 /proc/uptime) + $1))
@@ -214,7 +220,7 @@ await_gpus() {
             for _n in $_now; do [ "$_p" = "$_n" ] && _left="$_left $_p"; done
         done
         [ -n "$_left" ] || return 0
-        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "still on the GPUs after $1 s: process$_left"; return 1; }
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { HELD=$(held_by "$_left"); say "still on the GPUs after $1 s:$HELD"; return 1; }
         sleep 0.2
     done
 }

@@ -196,7 +196,13 @@ on_gpus() {
     done
     return 0
 }
-# Waits, bounded, until none of the processes is on a GPU any more.
+# Processes as a person finds and ends them.
+held_by() {
+    for _p in $1; do
+        printf ' process %s (%s; to end it: kill -9 %s)' "$_p" "$(one_line "$(cat "/proc/$_p/comm" 2>/dev/null)")" "$_p"
+    done
+}
+# Waits, bounded, until none of the processes is on a GPU any more; else HELD names them.
 await_gpus() {
     [ -n "$2" ] || return 0
     _end=$(($(cut -d. -f1 /proc/uptime) + $1))
@@ -208,7 +214,7 @@ await_gpus() {
             for _n in $_now; do [ "$_p" = "$_n" ] && _left="$_left $_p"; done
         done
         [ -n "$_left" ] || return 0
-        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "still on the GPUs after $1 s: process$_left"; return 1; }
+        [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { HELD=$(held_by "$_left"); say "still on the GPUs after $1 s:$HELD"; return 1; }
         sleep 0.2
     done
 }
@@ -367,23 +373,25 @@ runs() {
     [ -n "$_now" ] || return 0
     running "$_now" || wrong "$2 does not run: docker start $2"
 }
-if [ "$TOUCHED" = yes ]; then
-    # A stop in flight would end a container that was just started: join it first.
-    if [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
-        T=60
-        # shellcheck disable=SC2086 # ids are words
-        run docker stop -t 10 $DOWN || say "going on"
-    fi
+# A stop in flight would end a container that was just started: join it first.
+if [ "$TOUCHED" = yes ] && [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
+    T=60
+    # shellcheck disable=SC2086 # ids are words
+    run docker stop -t 10 $DOWN || say "going on"
+fi
+put_back() {
+    WRONG=
+    T=60
     _pids=
 if ! absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; then
     _pids="$_pids $(on_gpus 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d)"
-    run docker update --restart no 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 could not be stopped'
+    run docker update --restart no 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 could not be stopped: docker stop glm53'
     # A failed release gets a short grace, a committed one is drained.
     if [ "$NOW" = restoring ]; then _g=10; else _g=120; fi
-    T=$((_g + 30)); run docker stop -t "$_g" 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 could not be stopped'; T=60
+    T=$((_g + 30)); run docker stop -t "$_g" 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 could not be stopped: docker stop glm53'; T=60
 fi
-    await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs; see nvidia-smi"
-absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53.r2 || wrong 'glm53 could not be renamed to glm53.r2'
+    await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs by$HELD"
+absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53.r2 || wrong 'glm53 could not be renamed: docker rename glm53 glm53.r2'
     T=120
 back 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 yes 'lmsysorg/sglang@sha256:d6e7288627be8b02be88e4bba38e73f6d50e2826869f753c13a4c4385ab3eda9 python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
 back 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan yes 'lmsysorg/sglang:nightly-dev-20260828 python3 scan.py --api-key '"'"'***'"'"' --out '"'"'/data/it'"'"'"'"'"'"'"'"'s here'"'"''
@@ -392,6 +400,12 @@ policy 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c unless-s
 policy 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b always dsv4_scan
 runs 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53
 runs 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan
+    [ -z "$WRONG" ]
+}
+if [ "$TOUCHED" = yes ] && ! put_back; then
+    # An engine that went away in the middle took some of it along.
+    say "once more"
+    await_engine "$ENGINE_WAIT" && put_back
 fi
 if [ "$NOW" = restoring ] && ! absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; then
     # An engine logs its keys: for root alone. A log that hangs must not hold the lock.
