@@ -404,12 +404,12 @@ _LINT = "# shellcheck disable=SC2034,SC2329,SC2015"
 
 
 def _filled(text: str, blocks: Mapping[str, Sequence[str]]) -> str:
-    """Every `#NAME#` at once: a value that looks like one is not filled in again."""
+    """Every `#NAME#` at once, indented as it stands: a value that looks like one stays."""
 
     def lines(found: re.Match[str]) -> str:
-        return "".join(f"{line}\n" for line in blocks[found[1]])
+        return "".join(f"{found[1]}{line}\n" for line in blocks[found[2]])
 
-    return re.sub(rf"^#({'|'.join(blocks)})#\n", lines, text, flags=re.M) if blocks else text
+    return re.sub(rf"^( *)#({'|'.join(blocks)})#\n", lines, text, flags=re.M) if blocks else text
 
 
 @cache

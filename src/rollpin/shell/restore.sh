@@ -148,22 +148,36 @@ put_back() {
     WRONG=
     T=60
     _pids=
-#UNSTART#
+    #UNSTART#
     await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs by$HELD"
-#UNNAME#
+    #UNNAME#
     T=120
-#BACK#
+    #BACK#
     T=60
-#BACK_POLICIES#
-#CHECK#
+    #BACK_POLICIES#
+    check
+}
+check() {
+    T=60
+    #CHECK#
     [ -z "$WRONG" ]
 }
-if [ "$TOUCHED" = yes ] && ! put_back; then
-    # An engine that went away in the middle took some of it along.
-    say "once more"
-    await_engine "$ENGINE_WAIT" && put_back
+remove() {
+    T=60
+    #REMOVE#
+    :
+}
+if [ "$TOUCHED" = yes ]; then
+    put_back
+    remove
+    # An engine that went away in the middle, or only now, took some of it along.
+    if [ -n "$WRONG" ] || ! check; then
+        say "once more"
+        await_engine "$ENGINE_WAIT" && put_back && remove
+    fi
+else
+    remove
 fi
-#REMOVE#
 sync_docker
 if [ -n "$WRONG" ]; then
     journal_once restore-failed "${WRONG#; }"

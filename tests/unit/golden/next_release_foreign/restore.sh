@@ -383,36 +383,50 @@ put_back() {
     WRONG=
     T=60
     _pids=
-if ! absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; then
-    _pids="$_pids $(on_gpus 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d)"
-    run docker update --restart no 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 could not be stopped: docker stop glm53'
-    # A failed release gets a short grace, a committed one is drained.
-    if [ "$NOW" = restoring ]; then _g=10; else _g=120; fi
-    T=$((_g + 30)); run docker stop -t "$_g" 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 could not be stopped: docker stop glm53'; T=60
-fi
+    if ! absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; then
+        _pids="$_pids $(on_gpus 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d)"
+        run docker update --restart no 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 could not be stopped: docker stop glm53'
+        # A failed release gets a short grace, a committed one is drained.
+        if [ "$NOW" = restoring ]; then _g=10; else _g=120; fi
+        T=$((_g + 30)); run docker stop -t "$_g" 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 could not be stopped: docker stop glm53'; T=60
+    fi
     await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs by$HELD"
-absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53.r2 || wrong 'glm53 could not be renamed: docker rename glm53 glm53.r2'
+    absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53.r2 || wrong 'glm53 could not be renamed: docker rename glm53 glm53.r2'
     T=120
-back 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 yes 'lmsysorg/sglang@sha256:d6e7288627be8b02be88e4bba38e73f6d50e2826869f753c13a4c4385ab3eda9 python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
-back 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan yes 'lmsysorg/sglang:nightly-dev-20260828 python3 scan.py --api-key '"'"'***'"'"' --out '"'"'/data/it'"'"'"'"'"'"'"'"'s here'"'"''
+    back 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 yes 'lmsysorg/sglang@sha256:d6e7288627be8b02be88e4bba38e73f6d50e2826869f753c13a4c4385ab3eda9 python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
+    back 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan yes 'lmsysorg/sglang:nightly-dev-20260828 python3 scan.py --api-key '"'"'***'"'"' --out '"'"'/data/it'"'"'"'"'"'"'"'"'s here'"'"''
     T=60
-policy 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c unless-stopped glm53
-policy 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b always dsv4_scan
-runs 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53
-runs 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan
+    policy 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c unless-stopped glm53
+    policy 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b always dsv4_scan
+    check
+}
+check() {
+    T=60
+    runs 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53
+    runs 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan
     [ -z "$WRONG" ]
 }
-if [ "$TOUCHED" = yes ] && ! put_back; then
-    # An engine that went away in the middle took some of it along.
-    say "once more"
-    await_engine "$ENGINE_WAIT" && put_back
-fi
-if [ "$NOW" = restoring ] && ! absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; then
-    # An engine logs its keys: for root alone. A log that hangs must not hold the lock.
-    (umask 077; timeout -k 5 60 docker logs --timestamps --tail 20000 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d >"$DIR/logs/engine.log" 2>&1 9>&-) || say "the log of the failed container was not kept"
-    (umask 077; field 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d '{{json .State}}' >"$DIR/logs/engine.state.json")
-    run docker rm --volumes 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'docker rm glm53.r2'
-    run docker rmi --no-prune rollpin/glm53:2 || say 'the local tag stays'
+remove() {
+    T=60
+    if [ "$NOW" = restoring ] && ! absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; then
+        # An engine logs its keys: for root alone. A log that hangs must not hold the lock.
+        (umask 077; timeout -k 5 60 docker logs --timestamps --tail 20000 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d >"$DIR/logs/engine.log" 2>&1 9>&-) || say "the log of the failed container was not kept"
+        (umask 077; field 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d '{{json .State}}' >"$DIR/logs/engine.state.json")
+        run docker rm --volumes 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'docker rm glm53.r2'
+        run docker rmi --no-prune rollpin/glm53:2 || say 'the local tag stays'
+    fi
+    :
+}
+if [ "$TOUCHED" = yes ]; then
+    put_back
+    remove
+    # An engine that went away in the middle, or only now, took some of it along.
+    if [ -n "$WRONG" ] || ! check; then
+        say "once more"
+        await_engine "$ENGINE_WAIT" && put_back && remove
+    fi
+else
+    remove
 fi
 sync_docker
 if [ -n "$WRONG" ]; then

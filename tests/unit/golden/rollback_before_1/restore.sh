@@ -383,34 +383,48 @@ put_back() {
     WRONG=
     T=60
     _pids=
-if ! absent 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b; then
-    _pids="$_pids $(on_gpus 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b)"
-    run docker update --restart no 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || wrong 'dsv4_scan could not be stopped: docker stop dsv4_scan'
-    # A failed release gets a short grace, a committed one is drained.
-    if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
-    T=$((_g + 30)); run docker stop -t "$_g" 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || wrong 'dsv4_scan could not be stopped: docker stop dsv4_scan'; T=60
-fi
-if ! absent 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a; then
-    _pids="$_pids $(on_gpus 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a)"
-    run docker update --restart no 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || wrong 'glm53-pp4 could not be stopped: docker stop glm53-pp4'
-    # A failed release gets a short grace, a committed one is drained.
-    if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
-    T=$((_g + 30)); run docker stop -t "$_g" 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || wrong 'glm53-pp4 could not be stopped: docker stop glm53-pp4'; T=60
-fi
+    if ! absent 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b; then
+        _pids="$_pids $(on_gpus 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b)"
+        run docker update --restart no 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || wrong 'dsv4_scan could not be stopped: docker stop dsv4_scan'
+        # A failed release gets a short grace, a committed one is drained.
+        if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
+        T=$((_g + 30)); run docker stop -t "$_g" 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || wrong 'dsv4_scan could not be stopped: docker stop dsv4_scan'; T=60
+    fi
+    if ! absent 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a; then
+        _pids="$_pids $(on_gpus 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a)"
+        run docker update --restart no 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || wrong 'glm53-pp4 could not be stopped: docker stop glm53-pp4'
+        # A failed release gets a short grace, a committed one is drained.
+        if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
+        T=$((_g + 30)); run docker stop -t "$_g" 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || wrong 'glm53-pp4 could not be stopped: docker stop glm53-pp4'; T=60
+    fi
     await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs by$HELD"
-absent 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || rename 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan || wrong 'dsv4_scan could not be renamed: docker rename dsv4_scan dsv4_scan'
-absent 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || rename 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a glm53-pp4 || wrong 'glm53-pp4 could not be renamed: docker rename glm53-pp4 glm53-pp4'
+    absent 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || rename 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b dsv4_scan || wrong 'dsv4_scan could not be renamed: docker rename dsv4_scan dsv4_scan'
+    absent 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || rename 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a glm53-pp4 || wrong 'glm53-pp4 could not be renamed: docker rename glm53-pp4 glm53-pp4'
     T=120
-back 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 yes 'lmsysorg/sglang@sha256:d6e7288627be8b02be88e4bba38e73f6d50e2826869f753c13a4c4385ab3eda9 python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
+    back 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 yes 'lmsysorg/sglang@sha256:d6e7288627be8b02be88e4bba38e73f6d50e2826869f753c13a4c4385ab3eda9 python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
     T=60
-policy 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c unless-stopped glm53
-runs 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53
+    policy 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c unless-stopped glm53
+    check
+}
+check() {
+    T=60
+    runs 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53
     [ -z "$WRONG" ]
 }
-if [ "$TOUCHED" = yes ] && ! put_back; then
-    # An engine that went away in the middle took some of it along.
-    say "once more"
-    await_engine "$ENGINE_WAIT" && put_back
+remove() {
+    T=60
+    :
+}
+if [ "$TOUCHED" = yes ]; then
+    put_back
+    remove
+    # An engine that went away in the middle, or only now, took some of it along.
+    if [ -n "$WRONG" ] || ! check; then
+        say "once more"
+        await_engine "$ENGINE_WAIT" && put_back && remove
+    fi
+else
+    remove
 fi
 sync_docker
 if [ -n "$WRONG" ]; then

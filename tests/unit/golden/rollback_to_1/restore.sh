@@ -383,26 +383,40 @@ put_back() {
     WRONG=
     T=60
     _pids=
-if ! absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; then
-    _pids="$_pids $(on_gpus 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c)"
-    run docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped: docker stop glm53'
-    # A failed release gets a short grace, a committed one is drained.
-    if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
-    T=$((_g + 30)); run docker stop -t "$_g" 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped: docker stop glm53'; T=60
-fi
+    if ! absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; then
+        _pids="$_pids $(on_gpus 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c)"
+        run docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped: docker stop glm53'
+        # A failed release gets a short grace, a committed one is drained.
+        if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
+        T=$((_g + 30)); run docker stop -t "$_g" 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped: docker stop glm53'; T=60
+    fi
     await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs by$HELD"
-absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1 || wrong 'glm53 could not be renamed: docker rename glm53 glm53.r1'
+    absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1 || wrong 'glm53 could not be renamed: docker rename glm53 glm53.r1'
     T=120
-back 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53 yes 'lmsysorg/sglang@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
+    back 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53 yes 'lmsysorg/sglang@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
     T=60
-policy 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d unless-stopped glm53
-runs 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53
+    policy 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d unless-stopped glm53
+    check
+}
+check() {
+    T=60
+    runs 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53
     [ -z "$WRONG" ]
 }
-if [ "$TOUCHED" = yes ] && ! put_back; then
-    # An engine that went away in the middle took some of it along.
-    say "once more"
-    await_engine "$ENGINE_WAIT" && put_back
+remove() {
+    T=60
+    :
+}
+if [ "$TOUCHED" = yes ]; then
+    put_back
+    remove
+    # An engine that went away in the middle, or only now, took some of it along.
+    if [ -n "$WRONG" ] || ! check; then
+        say "once more"
+        await_engine "$ENGINE_WAIT" && put_back && remove
+    fi
+else
+    remove
 fi
 sync_docker
 if [ -n "$WRONG" ]; then
