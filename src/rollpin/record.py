@@ -16,7 +16,9 @@ FORMAT = 1
 
 
 def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None) -> str:
-    """One line of JSON. `serves`: the container that bears the service once it is committed."""
+    """One line of JSON. `serves`: the container that bears the service once it is committed; with
+    `made`, the name that this release's own script makes it again with.
+    """
     main = plan.main
     foreign = main.displaced
     value = {
@@ -37,7 +39,12 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
         "engine": {"id": plan.engine.id, "root": plan.engine.root} if plan.engine else None,
         "serves": None
         if foreign
-        else {"id": main.id or bound.container, "policy": main.policy, "name": main.live},
+        else {
+            "id": main.id or bound.container,
+            "policy": main.policy,
+            "name": main.live,
+            "made": main.before if main.created else "",
+        },
         "health": plan.target_health.to_json() if plan.target_health else None,
         "port": plan.port,
         "caches": [list(c) for c in plan.cache_dirs],

@@ -15,6 +15,8 @@ from typing import Any
 from rollpin.observe import WAS, Container, HostState, Unknown
 
 DIFF_LINES = 500  # as many as the fact reads
+# Of a container of ours that nobody looked at before it went.
+OWN_LOSSES = ("what it wrote into itself", "its log")
 _ANONYMOUS = re.compile(r"[0-9a-f]{64}")
 _DEFAULT_SHM = 64 * 1024 * 1024
 

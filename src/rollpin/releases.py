@@ -9,6 +9,7 @@ from typing import Any
 from rollpin.observe import HostState, Release, Unknown
 from rollpin.places import recreate_name, release_dir
 from rollpin.plan import Remake
+from rollpin.recreate import OWN_LOSSES
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ def displaced_now(state: HostState) -> dict[str, Recorded]:
 
 
 def way_to_make(state: HostState, ident: str) -> Remake | None:
-    """How the container of that id is made again: by the newest release that stopped it."""
+    """How the container of that id is made again: by the newest release that stopped it, or by the
+    one that made it.
+    """
     if isinstance(state.releases, Unknown):
         return None
     image = None
@@ -88,6 +91,11 @@ def way_to_make(state: HostState, ident: str) -> Remake | None:
                 directory = release_dir(release.service, release.number)
                 script = f"{directory}/{recreate_name(ident)}"
                 return Remake(ident, stop["moved"], script, tuple(stop["losses"]), image)
+    for release in state.releases:
+        serves = release.record.get("serves") or {}
+        if serves.get("id") == ident and serves.get("made"):
+            script = f"{release_dir(release.service, release.number)}/{recreate_name(ident)}"
+            return Remake(ident, str(serves["made"]), script, OWN_LOSSES, image)
     return None
 
 

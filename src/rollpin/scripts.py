@@ -17,9 +17,10 @@ from importlib.resources import files
 from rollpin import recreate
 from rollpin.collisions import told_port
 from rollpin.command_line import secret_free
-from rollpin.observe import Container
+from rollpin.observe import WAS, Container
 from rollpin.places import RUN_DIR, STATE_DIR, giveback_name, recreate_name, release_dir
 from rollpin.plan import Plan, Start, Stop
+from rollpin.recreate import OWN_LOSSES
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Bound:
     container: str
 
 
-def render(plan: Plan, bound: Bound) -> dict[str, str]:
-    """File name -> text of every script and unit of the release."""
+def render(plan: Plan, bound: Bound, image: Mapping[str, object] | None = None) -> dict[str, str]:
+    """File name -> text of every script and unit of the release. image: as it was staged."""
     directory = release_dir(plan.service, plan.number)
     boot = _text("boot.service")
     for key, value in (
@@ -54,6 +55,8 @@ def render(plan: Plan, bound: Bound) -> dict[str, str]:
         out[_env_name(ident)] = "".join(f"{line}\n" for line in stop.again.env)
         if not stop.ours:
             out[giveback_name(ident)] = _giveback(plan, bound, stop)
+    if image and plan.main.created and plan.create:
+        out[recreate_name(bound.container)] = _recreate_own(plan, bound, str(image["id"]))
     return out
 
 
@@ -266,6 +269,38 @@ def _recreate(plan: Plan, bound: Bound, stop: Stop) -> str:
         "PULL": again.pull,
         "SHOWN": secret_free((*before, again.image, *after)),
         "LOSSES": "; ".join(again.losses),
+    }
+    return _script("recreate.sh", plan, bound, blocks, extra)
+
+
+def _recreate_own(plan: Plan, bound: Bound, image_id: str) -> str:
+    """Makes the release's own container again, for one that was removed while it served."""
+    reference = plan.pin.reference if plan.pin else ""
+    at = plan.create.index(reference)
+    label = ("--label", f"{WAS}.{bound.container}=removed")
+    before = [*plan.create[:2], *label, *plan.create[2:at]]
+    after = plan.create[at + 1 :]
+    blocks = {
+        "VOLUMES": [],
+        "EXPORTS": [
+            "set -a",
+            "# shellcheck disable=SC1091 # the values of its secrets",
+            '. "$DIR/env"',
+            "set +a",
+        ],
+        "CREATE": [
+            f'_id=$(timeout -k 5 300 {shlex.join(before)} "$_ref" {shlex.join(after)} 2>"$_err") ||'
+        ],
+        "NETWORKS": [],
+    }
+    extra = {
+        "ID": bound.container,
+        "NAME": plan.main.before,
+        "IMAGE": reference,
+        "IMAGE_ID": image_id,
+        "PULL": reference,
+        "SHOWN": secret_free((*before, reference, *after)),
+        "LOSSES": "; ".join(OWN_LOSSES),
     }
     return _script("recreate.sh", plan, bound, blocks, extra)
 

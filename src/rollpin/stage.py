@@ -181,7 +181,7 @@ def secret_env(plan: Plan) -> str:
 
 def write(plan: Plan, bound: Bound, remote: Remote, at: str, image: dict[str, Any] | None) -> None:
     """Writes scripts, records and notes into the release's directory and syncs them."""
-    texts = dict(scripts.render(plan, bound))
+    texts = dict(scripts.render(plan, bound, image))
     texts["NOTE.md"] = note.release(plan, bound, at)
     texts["release.json"] = record.release_json(plan, bound, at, image) + "\n"
     texts["records.json"] = record.records_json(plan) + "\n"

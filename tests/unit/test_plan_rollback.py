@@ -207,6 +207,19 @@ def test_a_container_that_is_gone_is_made_again_by_the_release_that_stopped_it()
     assert [w.id for w in plan.remake] == [a.PP4]
 
 
+def test_one_that_was_removed_while_it_served_is_made_again_by_its_own_release() -> None:
+    two = a.with_release_2().state
+    assert not isinstance(two.releases, Unknown)
+    unstopped = tuple(
+        dataclasses.replace(r, record={**r.record, "stops": []}) if r.number == 2 else r
+        for r in two.releases
+    )
+    plan = back(without(dataclasses.replace(two, releases=unstopped), a.R1))
+    (way,) = plan.remake
+    assert (way.id, way.name) == (a.R1, "glm53.r1")
+    assert way.script == f"/var/lib/rollpin/glm53/releases/1/recreate-{a.R1[:12]}.sh"
+
+
 def test_a_container_that_is_gone_and_was_not_recorded_cannot_come_back() -> None:
     def unrecorded(state: HostState) -> HostState:
         assert not isinstance(state.releases, Unknown)
@@ -217,6 +230,7 @@ def test_a_container_that_is_gone_and_was_not_recorded_cannot_come_back() -> Non
                     r,
                     record={
                         **r.record,
+                        "serves": {**r.record["serves"], "made": ""},
                         "stops": [
                             {k: v for k, v in s.items() if k != "losses"} for s in r.record["stops"]
                         ],

@@ -102,6 +102,7 @@ def test_without_a_record_to_make_it_again_it_stays() -> None:
             r,
             record={
                 **r.record,
+                "serves": {**r.record["serves"], "made": ""},
                 "stops": [{k: v for k, v in s.items() if k != "losses"} for s in r.record["stops"]],
             },
         )

@@ -370,8 +370,7 @@ policy() {
 # runs ID NAME
 runs() {
     _now=$(now_id "$1")
-    [ -n "$_now" ] || return 0
-    running "$_now" || wrong "$2 does not run: docker start $2"
+    running "${_now:-$1}" || wrong "$2 does not run: docker start $2"
 }
 # A stop in flight would end a container that was just started: join it first.
 if [ "$TOUCHED" = yes ] && [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then

@@ -1,0 +1,1 @@
+"""The fault sweep: every fault at every boundary of a deploy, judged from outside."""
