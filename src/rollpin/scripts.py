@@ -423,6 +423,7 @@ def _script(
         "GPU_WAIT": "60",
         "ENGINE_WAIT": "300",
         "GPU_HOLDERS": " ".join(plan.gpu_holders),
+        "KNOWN": " ".join([*(s.container.id for s in plan.stops), bound.container]).strip(),
         "DOWN": " ".join(s.container.id for s in plan.stops if s.was_running),
         "WORDS": words,
         **(extra or {}),

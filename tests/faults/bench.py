@@ -41,6 +41,7 @@ class Bench:
 
     def fresh(self, layout: str = "plain") -> None:
         """Production and dsv4_scan serve, nothing of rollpin is there."""
+        self.host.power_on()
         self._on_disk()
         self.host.reset()
         image = furnish.image(self.host)
@@ -109,6 +110,8 @@ class Bench:
         running = self.host.run("docker ps -q --no-trunc").stdout.split()
         self.host.run(
             f"set -e; {stop} mkdir -p {path} /run/own; mount --bind {path} /run/own;"
+            # what is mounted over it must not appear there too
+            " mount --make-private /run/own;"
             f" mount -t tmpfs -o size={size},mode=755 none {path}; cp -a /run/own/. {path}/;"
             f" umount /run/own; {start}",
             timeout=120,
@@ -118,11 +121,13 @@ class Bench:
         self.layout = layout
 
     def _on_disk(self) -> None:
-        if self.layout != "plain":
-            path, _, units = _ON_TMPFS[self.layout]
+        """Also after a sweep that died with one of them mounted."""
+        for path, _, units in _ON_TMPFS.values():
             stop = f"systemctl stop {units};" if units else ""
+            start = "systemctl reset-failed; systemctl start docker.service;" if units else ""
             self.host.run(
-                f"{stop} umount -l {path}; systemctl reset-failed; systemctl start docker.service",
+                f'small() {{ [ "$(findmnt -n -o FSTYPE --target {path} | tail -n 1)" = tmpfs ]; }};'
+                f" small || exit 0; {stop} while small; do umount -l {path}; done; {start}",
                 check=False,
                 timeout=120,
             )

@@ -16,6 +16,7 @@ LEASE=120
 GPU_WAIT=60
 ENGINE_WAIT=300
 GPU_HOLDERS=1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a
+KNOWN='1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c'
 DOWN=1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a
 WORDS='docker rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53; docker update --restart no 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a; docker stop -t 120 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a; docker start 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; docker update --restart unless-stopped 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c'
 ID=3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c
@@ -191,10 +192,21 @@ await_engine() {
         [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || { say "the docker engine does not answer"; return 1; }
         sleep 0.3
     done
-    [ "$_engine" = "$ENGINE_ID $DOCKER_ROOT" ] && return 0
-    say "another engine answers: $_engine, not $ENGINE_ID $DOCKER_ROOT; nothing is touched"
+    if [ "$_engine" != "$ENGINE_ID $DOCKER_ROOT" ]; then
+        say "another engine answers: $_engine, not $ENGINE_ID $DOCKER_ROOT; nothing is touched"
+        return 2
+    fi
+    # Docker 20.10 keeps its id in /etc/docker: an engine on an empty data root says the same.
+    [ -s "$DIR/data-root" ] && [ "$(data_root)" != "$(cat "$DIR/data-root")" ] || return 0
+    _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1
+    for _known in $KNOWN; do
+        case "$_ids" in *"$_known"*) return 0 ;; esac
+    done
+    say "what is in $DOCKER_ROOT is not what was there: none of this release's containers, another directory; nothing is touched"
     return 2
 }
+# Tells one data root from another under the same path.
+data_root() { stat -c '%i %W' "$DOCKER_ROOT/containers" 2>/dev/null; }
 # Process ids on the GPUs that belong to the container; status 1 when the driver says nothing.
 on_gpus() {
     _pids=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits 2>/dev/null) || return 1
