@@ -137,14 +137,14 @@ class Bench:
         path = _ON_TMPFS[self.layout][0]
         for size in ("1M", "4k"):
             self.host.run(
-                f"dd if=/dev/zero bs={size} of={path}/.rollpin-filler"
+                f"dd if=/dev/zero bs={size} of={path}/filler-of-the-sweep"
                 " oflag=append conv=notrunc status=none",
                 check=False,
             )
 
     def unfill(self) -> None:
         with suppress(RollpinError, KeyError):
-            self.host.run(["rm", "-f", f"{_ON_TMPFS[self.layout][0]}/.rollpin-filler"])
+            self.host.run(["rm", "-f", f"{_ON_TMPFS[self.layout][0]}/filler-of-the-sweep"])
 
     # From outside.
 
