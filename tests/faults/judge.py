@@ -59,11 +59,11 @@ def judge(
     committed = [n for n, s in fresh.items() if s == "committed"]
     if committed:
         outcome = "live"
-        faults += _live(now, before, max(committed), gone)
+        faults += live_faults(now, before, max(committed), gone)
         faults += [f"left over: {n} {s}" for n, s in fresh.items() if s == "staged"]
     else:
         outcome = "restored"
-        faults += _restored(now, before, gone, lost, must_return)
+        faults += restored_faults(now, before, gone, lost, must_return)
         faults += [f"left over: release {n} {s}" for n, s in fresh.items()]
     served = any(s == "running" for _, s, _ in before.containers.values())
     if (served and must_return) or outcome == "live" or not gone:
@@ -72,7 +72,7 @@ def judge(
     return Judgement("wrong" if faults else outcome, faults)
 
 
-def _restored(
+def restored_faults(
     now: Standing, before: Standing, gone: frozenset[str], lost: frozenset[str], must_return: bool
 ) -> list[str]:
     out = []
@@ -92,7 +92,7 @@ def _restored(
     return out
 
 
-def _live(now: Standing, before: Standing, number: int, gone: frozenset[str]) -> list[str]:
+def live_faults(now: Standing, before: Standing, number: int, gone: frozenset[str]) -> list[str]:
     out = []
     serves = now.containers.get("glm53")
     # A rollback to what stood before release 1 serves under that one's name.
