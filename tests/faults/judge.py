@@ -47,10 +47,16 @@ class Judgement:
 
 
 def judge(
-    host: Host, before: Standing, gone: frozenset[str], lost: frozenset[str], must_return: bool
+    host: Host,
+    before: Standing,
+    gone: frozenset[str],
+    lost: frozenset[str],
+    must_return: bool,
+    staged: bool = False,
 ) -> Judgement:
     """gone: ids that the fault removed; lost: other lines of `look` that it removed. must_return:
-    containers that ran and were removed have to be there again, made anew.
+    containers that ran and were removed have to be there again, made anew. staged: a controller
+    that died before it armed leaves what it had staged, which a later deploy removes.
     """
     now = standing(host)
     fresh = {n: s for n, s in now.releases.items() if before.releases.get(n) != s}
@@ -65,6 +71,13 @@ def judge(
         outcome = "restored"
         faults += restored_faults(now, before, gone, lost, must_return)
         faults += [f"left over: release {n} {s}" for n, s in fresh.items()]
+        if staged:
+            left = {"left over: file /run/rollpin/holder"}
+            for n in (n for n, s in fresh.items() if s == "staged"):
+                if now.containers.get(f"glm53.r{n}", ("", "created"))[1] == "created":
+                    left |= {f"left over: glm53.r{n}", f"left over: tag rollpin/glm53:{n}"}
+                    left.add(f"left over: release {n} staged")
+            faults = [f for f in faults if f not in left]
     served = any(s == "running" for _, s, _ in before.containers.values())
     if (served and must_return) or outcome == "live" or not gone:
         faults += _serves(host)

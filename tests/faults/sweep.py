@@ -221,7 +221,9 @@ def _end(bench: Bench, h: Harm, cell: Cell, inside: bool) -> Judgement:
     while True:
         try:
             bench.host.wait_up(30)
-            found = judge(bench.host, h.before, h.gone, h.lost, inside)
+            found = judge(
+                bench.host, h.before, h.gone, h.lost, inside, not fault.ends and not inside
+            )
         except (RollpinError, OSError) as e:
             found = Judgement("wrong", [str(e)])
         if found.outcome != "wrong" or time.monotonic() > end:
