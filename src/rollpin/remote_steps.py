@@ -151,10 +151,10 @@ def untouched(remote: Remote, directory: str, tries: float = 30) -> bool:
     return answer.status == 1
 
 
-def recreated(remote: Remote, directory: str) -> list[str]:
-    """What a restore had to make again, and what was lost with it."""
+def warned(remote: Remote, directory: str) -> list[str]:
+    """What a restore did all the same: made a container again, with what was lost, for one."""
     script = 'cat "$1" 2>/dev/null'
-    return remote.persist(script, (f"{directory}/logs/recreated",)).output.splitlines()
+    return remote.persist(script, (f"{directory}/logs/warnings",)).output.splitlines()
 
 
 def stopped_at(remote: Remote, directory: str) -> float | None:

@@ -246,7 +246,7 @@ class Transaction:
                 )
         if steps.untouched(self.remote, self.dir, tries):
             return self._verdict(Word.REFUSED, reason)
-        for told in steps.recreated(self.remote, self.dir):
+        for told in steps.warned(self.remote, self.dir):
             self._warn(told)
         return self._verify_old(reason, by_other)
 

@@ -100,10 +100,18 @@ def _restore(state: Any, host: Any, release: Release) -> bool:
     directory = release_dir(release.service, release.number)
     transaction = str(release.record.get("transaction", ""))
 
+    warnings: list[str] = []
+
     def end(word: Word, reason: str = "") -> bool:
         note = f"{directory}/NOTE.md"
         verdict = Verdict(
-            host.name, release.service, word, release.number, note=note, reason=reason
+            host.name,
+            release.service,
+            word,
+            release.number,
+            note=note,
+            reason=reason,
+            warnings=tuple(warnings),
         )
         return _ended(host, verdict, good=word is Word.RESTORED)
 
@@ -123,6 +131,7 @@ def _restore(state: Any, host: Any, release: Release) -> bool:
             if now not in ("restored", "rolled-back"):
                 said = steps.tail(remote, directory, "restore")
                 return end(Word.RESTORE_FAILED, f"restore.sh ended with status {status}: {said}")
+            warnings += steps.warned(remote, directory)
             if release.fault:
                 unread = f"its record cannot be read ({release.fault}): ask what served before"
                 return end(Word.RESTORED_UNVERIFIED, unread)

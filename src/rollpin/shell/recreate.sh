@@ -52,6 +52,5 @@ _id=$(printf '%s' "$_id" | tail -n 1)
 sync_docker
 _told="$NAME ($ID) was gone from this engine and was made again as $_id; lost: $LOSSES"
 journal recreated "$_told"
-printf '%s\n' "$_told" >>"$DIR/logs/recreated"
-say "$_told"
+warn "$_told"
 exit 0

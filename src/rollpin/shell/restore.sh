@@ -143,12 +143,17 @@ if [ "$TOUCHED" = yes ] && [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [
     # shellcheck disable=SC2086 # ids are words
     run docker stop -t 10 $DOWN || say "going on"
 fi
+# What runs beside it may have room enough: it is started in any case.
+held() {
+    warn "memory stays held on the GPUs by$HELD"
+    journal_once gpu-memory-held "by$HELD"
+}
 put_back() {
     WRONG=
     T=60
     _pids=
     #UNSTART#
-    await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs by$HELD"
+    await_gpus "$GPU_WAIT" "${_pids# }" || held
     #UNNAME#
     T=120
     #BACK#

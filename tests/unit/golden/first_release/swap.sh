@@ -61,6 +61,11 @@ run() {
     [ "$_rc" = 0 ] || say "status $_rc: $_said"
     return "$_rc"
 }
+# For the verdict of whoever runs this: what was done all the same, and is not as it was.
+warn() {
+    say "warning: $1"
+    grep -qxF -e "$1" "$DIR/logs/warnings" 2>/dev/null || printf '%s\n' "$1" 2>/dev/null >>"$DIR/logs/warnings"
+}
 # A guard that tries again and again says each thing once.
 journal_once() {
     case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in

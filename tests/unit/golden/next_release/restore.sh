@@ -61,6 +61,11 @@ run() {
     [ "$_rc" = 0 ] || say "status $_rc: $_said"
     return "$_rc"
 }
+# For the verdict of whoever runs this: what was done all the same, and is not as it was.
+warn() {
+    say "warning: $1"
+    grep -qxF -e "$1" "$DIR/logs/warnings" 2>/dev/null || printf '%s\n' "$1" 2>/dev/null >>"$DIR/logs/warnings"
+}
 # A guard that tries again and again says each thing once.
 journal_once() {
     case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
@@ -390,6 +395,11 @@ if [ "$TOUCHED" = yes ] && [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [
     # shellcheck disable=SC2086 # ids are words
     run docker stop -t 10 $DOWN || say "going on"
 fi
+# What runs beside it may have room enough: it is started in any case.
+held() {
+    warn "memory stays held on the GPUs by$HELD"
+    journal_once gpu-memory-held "by$HELD"
+}
 put_back() {
     WRONG=
     T=60
@@ -401,7 +411,7 @@ put_back() {
         if [ "$NOW" = restoring ]; then _g=10; else _g=120; fi
         T=$((_g + 30)); run docker stop -t "$_g" 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || wrong 'glm53 could not be stopped: docker stop glm53'; T=60
     fi
-    await_gpus "$GPU_WAIT" "${_pids# }" || wrong "memory stays held on the GPUs by$HELD"
+    await_gpus "$GPU_WAIT" "${_pids# }" || held
     absent 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d || rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53.r2 || wrong 'glm53 could not be renamed: docker rename glm53 glm53.r2'
     T=120
     back 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 yes 'lmsysorg/sglang@sha256:d6e7288627be8b02be88e4bba38e73f6d50e2826869f753c13a4c4385ab3eda9 python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
