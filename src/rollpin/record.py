@@ -39,6 +39,11 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
         if foreign
         else {"id": main.id or bound.container, "policy": main.policy, "name": main.live},
         "health": plan.target_health.to_json() if plan.target_health else None,
+        "baseline": plan.baseline.to_json() if plan.baseline else None,
+        "lease": plan.lease,
+        "failed_grace": plan.failed_grace,
+        "drain": plan.drain,
+        "warnings": list(plan.warnings),
         "port": plan.port,
         "caches": [list(c) for c in plan.cache_dirs],
         "stops": [
@@ -54,6 +59,7 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
                 "gpus": list(s.container.gpus),
                 "ports": list(s.container.ports),
                 "losses": list(s.again.losses),
+                "grace": s.grace,
             }
             for s in plan.stops
         ],

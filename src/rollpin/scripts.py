@@ -46,6 +46,7 @@ def render(plan: Plan, bound: Bound) -> dict[str, str]:
         "restore.sh": _script("restore.sh", plan, bound, _restore_blocks(plan, bound)),
         "arm.sh": _script("arm.sh", plan, bound, {}),
         "guard.sh": _script("guard.sh", plan, bound, {}),
+        "takeover.sh": _script("takeover.sh", plan, bound, {}),
         "boot.service": boot,
     }
     for stop in plan.stops:
