@@ -149,8 +149,7 @@ def refused_while_its_controller_lives(host: Host) -> None:
 
 def goes_back_when_it_never_gets_ready(host: Host) -> None:
     before = furnished(host)
-    data = {"rollpin_start_deadline": "20s", "lease": LEASE}
-    with Controller(host, engine=NEVER_READY, **data) as run:
+    with Controller(host, engine=NEVER_READY, rollpin_start_deadline="20s", lease=LEASE) as run:
         run.wait_for("] waiting for")
         run.kill()
     with resume(host) as other:
