@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from rollpin import releases
 from rollpin.observe import Container, HostState, Release, Unknown
@@ -51,6 +52,7 @@ def _serving(state: HostState, release: Release) -> Iterator[Trouble]:
             yield _gone(release, name, ident, taken)
             continue
         yield from _state(c, own)
+        yield from _restarted(state, release, c)
         yield from _updated(c, own)
         if c.name != name:
             rename = shlex.join(("docker", "rename", c.id[:12], name))
@@ -96,6 +98,28 @@ def _gone(release: Release, name: str, ident: str, taken: Container | None) -> T
         f" {taken.image}, {taken.status}) bears the name {name}",
         f"sudo sh -c {shlex.quote(away)}",
     )
+
+
+def _restarted(state: HostState, release: Release, c: Container) -> Iterator[Trouble]:
+    """By hand, or with dockerd. Not of one that crashed, which is told already, and not when the
+    whole host was started since.
+    """
+    ident, started = state.verified.get((release.service, release.number), ("", ""))
+    if c.status != "running" or c.restart_count or ident not in c.ids or started == c.started_at:
+        return
+    try:
+        before = datetime.fromisoformat(started).timestamp()
+    except ValueError:
+        return
+    if before >= state.booted:
+        yield Trouble(
+            f"{release.service} release {release.number} was restarted after its commit, at"
+            f" {c.started_at}",
+            shlex.join(
+                ("sudo", "docker", "logs", "--since", c.started_at, "--tail", "100", c.id[:12])
+            ),
+            minor=True,
+        )
 
 
 # What `docker update` changes and rollpin never sets.

@@ -39,7 +39,6 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
         if foreign
         else {"id": main.id or bound.container, "policy": main.policy, "name": main.live},
         "health": plan.target_health.to_json() if plan.target_health else None,
-        "baseline": plan.baseline.to_json() if plan.baseline else None,
         "lease": plan.lease,
         "failed_grace": plan.failed_grace,
         "drain": plan.drain,

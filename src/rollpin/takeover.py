@@ -12,10 +12,15 @@ from rollpin.scripts import Bound
 
 
 def carried_on(
-    record: Mapping[str, Any], records: Mapping[str, Any], host: str, by: str
+    record: Mapping[str, Any],
+    records: Mapping[str, Any],
+    baseline: Mapping[str, Any] | None,
+    host: str,
+    by: str,
 ) -> tuple[Plan, Bound]:
     """What a controller must know to carry a recorded release through; `by` owns it from now on.
 
+    records: records.json; baseline: the target of baseline.json, None when nobody served before.
     What only the way to the armed release needs (the pin, `docker create`, secrets) is not in it:
     the scripts are written. Raises KeyError, TypeError or ValueError for a record that lacks
     something.
@@ -60,7 +65,7 @@ def carried_on(
         starts=starts,
         cache_dirs=tuple((outside, inside) for outside, inside in record["caches"]),
         target_health=_target(record["health"]),
-        baseline=_target(record["baseline"]),
+        baseline=_target(baseline),
         guard=record["guard"],
         lease=float(record["lease"]),
         failed_grace=float(record["failed_grace"]),

@@ -114,7 +114,8 @@ class Transaction:
                     self.remote, self.dir, self.owner, self.plan.by, self.plan.lease
                 )
         except Refused as e:
-            return self._verdict(Word.REFUSED, str(e))
+            back = f"rollpin abort {self.remote.name} -i INVENTORY"
+            return self._verdict(Word.REFUSED, f"{e}; from a controller: {back}")
         except HostError as e:
             return self._verdict(Word.REFUSED, f"it could not be taken over: {e}")
         except Lost as e:
@@ -178,8 +179,9 @@ class Transaction:
             self.say(f"baseline: {target.name} is good")
         else:
             self._warn(f"{target.name} was not good before: {'; '.join(self.baseline.failures())}")
-        # For whoever takes over.
-        add(self.remote, self.dir, {"baseline.json": json.dumps(self.baseline.to_json())})
+        # For whoever takes over. The target may be somebody else's engine, with its key.
+        known = {"target": target.to_json(), "health": self.baseline.to_json()}
+        add(self.remote, self.dir, {"baseline.json": json.dumps(known)})
 
     def _arm(self) -> None:
         self.say("arming")

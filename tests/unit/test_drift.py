@@ -105,6 +105,32 @@ def test_one_that_was_renamed_while_another_took_its_name() -> None:
     )
 
 
+STARTED = "2026-11-29T20:00:00.123456789Z"
+
+
+@pytest.mark.parametrize(
+    ("now", "uptime", "told"),
+    [
+        ({"started_at": STARTED}, 1e6, False),
+        ({"started_at": "2026-11-29T21:00:00Z"}, 1e6, True),
+        # the host was started since: so was everything on it
+        ({"started_at": "2026-11-29T21:00:00Z"}, 3600.0, False),
+        ({"started_at": "2026-11-29T21:00:00Z", "status": "exited"}, 1e6, False),
+    ],
+)
+def test_one_that_was_restarted_by_hand(now: dict[str, Any], uptime: float, told: bool) -> None:
+    state = dataclasses.replace(
+        after_release_1(now), uptime=uptime, verified={("glm53", 1): (a.R1, STARTED)}
+    )
+    found = [t for t in troubles(state) if "was restarted after its commit" in t.what]
+    assert bool(found) is told
+    if told:
+        assert found[0].minor
+        assert found[0].do == (
+            "sudo docker logs --since 2026-11-29T21:00:00Z --tail 100 3c3c3c3c3c3c"
+        )
+
+
 def test_one_that_was_updated() -> None:
     state = after_release_1({})
     assert not isinstance(state.containers, Unknown)

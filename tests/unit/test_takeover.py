@@ -29,7 +29,9 @@ def read_back(plan: Plan, by: str = a.BY) -> Plan:
     b = bound(plan)
     image = {"digest": plan.pin.digest} if plan.pin else dict(plan.image or {}) or None
     released = json.loads(record.release_json(plan, b, a.AT, image))
-    again, same = carried_on(released, json.loads(record.records_json(plan)), plan.host, by)
+    records = json.loads(record.records_json(plan))
+    target = json.loads(json.dumps(plan.baseline.to_json())) if plan.baseline else None
+    again, same = carried_on(released, records, target, plan.host, by)
     assert same.transaction == b.transaction
     assert same.container == (plan.main.id or b.container)
     return again

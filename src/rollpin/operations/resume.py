@@ -113,12 +113,13 @@ def _recorded(remote: Remote, release: Release) -> tuple[Staged, Health | None]:
         if answer.status != 0:
             raise ValueError(answer.output.strip()[-200:])
         records, baseline = (json.loads(x) for x in answer.output.splitlines() if x.strip())
-        plan, bound = carried_on(release.record, records, remote.name, who())
-        health = Health.from_json(baseline) if baseline else None
+        target, health = (baseline["target"], baseline["health"]) if baseline else (None, None)
+        plan, bound = carried_on(release.record, records, target, remote.name, who())
+        measured = Health.from_json(health) if health else None
     except (KeyError, TypeError, ValueError) as e:
         raise HostError(
             f"the record of release {release.number} of {release.service} is not whole"
             f" ({type(e).__name__}: {e}): it cannot be gone on with. Go back:"
             f" sudo sh {directory}/restore.sh"
         ) from e
-    return Staged(plan, bound, release.record.get("image")), health
+    return Staged(plan, bound, release.record.get("image")), measured

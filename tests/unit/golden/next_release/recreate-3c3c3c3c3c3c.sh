@@ -126,7 +126,7 @@ owner_of() {
         read -r _until _id <"$RUN/lease" 2>/dev/null && _left=$((_until - $(cut -d. -f1 /proc/uptime))) &&
             _whose="$_whose, with $((_left > 0 ? _left : 0)) s of its lease left"
     fi
-    printf '%s' "$_s release $_r ($2)$_whose. Wait for it, or end it by going back: sudo sh $1/restore.sh"
+    printf '%s' "$_s release $_r ($2)$_whose. Wait for it, or end it by going back: sudo sh $1/restore.sh (from a controller: rollpin abort; rollpin resume goes on with one whose controller is gone)"
 }
 # own OWNER: from here on it is OWNER's, with a whole lease before it. Atomic, one file after the other.
 own() {
