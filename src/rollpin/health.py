@@ -7,7 +7,7 @@ service is good only when it has generated the expected answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -61,6 +61,15 @@ class Health:
     @property
     def good(self) -> bool:
         return bool(self.checks) and all(c.ok for c in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the details, in which an engine may have said anything."""
+        return {**self.__dict__, "checks": [[c.name, c.ok] for c in self.checks]}
+
+    @classmethod
+    def from_json(cls, v: Mapping[str, Any]) -> Health:
+        """Raises KeyError, TypeError or ValueError for what `to_json` did not write."""
+        return cls(**{**v, "checks": tuple(Check(str(n), bool(ok)) for n, ok in v["checks"])})
 
     def failures(self) -> list[str]:
         return [f"{c.name}: {c.detail}" for c in self.checks if not c.ok]

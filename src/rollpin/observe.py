@@ -187,6 +187,13 @@ class HostState:
     images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False, repr=False)
     # `docker diff` of the containers that were asked for, by id
     diffs: Mapping[str, tuple[str, ...] | Unknown] = field(default_factory=dict, compare=False)
+    # (service, release) -> id and start of its container, as they were verified before the commit
+    verified: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def booted(self) -> float:
+        """Seconds since 1970."""
+        return self.now - self.uptime
 
     def container(self, ident: str) -> Container | None:
         """By id (also one that it had before it was made again) or by name."""

@@ -86,6 +86,7 @@ def parse_host_state(lines: Iterable[str], name: str = "") -> HostState:
     logs = get("logs", lambda b: dict(_log(x) for x in b))
     images = get("images", lambda b: {v["Id"]: v for v in map(json.loads, b)})
     diffs = get("diffs", _diffs)
+    verified = get("verified", lambda b: dict(_verified(x) for x in b))
     return HostState(
         name=name or hostname,
         now=now,
@@ -110,6 +111,7 @@ def parse_host_state(lines: Iterable[str], name: str = "") -> HostState:
         numbers_used=() if isinstance(numbers, Unknown) else numbers,
         images={} if isinstance(images, Unknown) else images,
         diffs={} if isinstance(diffs, Unknown) else diffs,
+        verified={} if isinstance(verified, Unknown) else verified,
     )
 
 
@@ -289,6 +291,11 @@ def _releases(b: list[str]) -> tuple[Release, ...]:
         whole = isinstance(value, dict) and not why
         out.append(Release(service, int(number), state, int(age), value if whole else {}, why))
     return tuple(sorted(out, key=lambda r: (r.service, r.number)))
+
+
+def _verified(line: str) -> tuple[tuple[str, int], tuple[str, str]]:
+    service, number, ident, started = line.split()
+    return (service, int(number)), (ident, started)
 
 
 def _transaction(b: list[str], uptime: float) -> Transaction | None:

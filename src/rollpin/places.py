@@ -22,4 +22,5 @@ def recreate_name(container: str) -> str:
 
 def private(name: str) -> bool:
     """Is this file of a release for root alone? Environments and command lines hold keys."""
-    return name in ("release.json", "records.json", "env") or name.startswith("recreate-")
+    whole = ("release.json", "records.json", "baseline.json", "env")
+    return name in whole or name.startswith("recreate-")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rollpin.collisions import Refusal
 from rollpin.observe import Engine, HostState, Unknown
+from rollpin.places import release_dir
 
 
 def refusals(state: HostState, guard: bool) -> list[Refusal]:
@@ -94,13 +95,22 @@ def _open_transactions(state: HostState) -> list[Refusal]:
         if tx and (tx.service, tx.release) == (release.service, release.number):
             left = max(0, round(tx.lease_left))
             owner += f", by {tx.by} since {tx.since}, with {left} s of its lease left"
+        elif release.record:
+            by, at = release.record.get("by", "?"), release.record.get("at", "?")
+            owner += f", by {by} since {at}, and no lease is known (a reboot?)"
         out.append(
             Refusal(
                 f"an open transaction owns the host: {owner} ({release.state})",
                 "two at once would undo each other",
-                f"Wait for it, or end it: pyinfra INVENTORY deploys/restore.py --limit {state.name}"
-                f" or, on the host: sudo sh /var/lib/rollpin/{release.service}/releases/"
-                f"{release.number}/restore.sh",
+                "Wait for it, or end it by going back:"
+                f" rollpin abort {state.name} -i INVENTORY or, on the host:"
+                f" sudo sh {release_dir(release.service, release.number)}/restore.sh"
+                + (
+                    ". When its controller is gone, to go on with it:"
+                    f" rollpin resume {state.name} -i INVENTORY"
+                    if release.state == "armed"
+                    else ""
+                ),
             )
         )
     return out

@@ -46,6 +46,10 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
             "made": main.before if main.created else "",
         },
         "health": plan.target_health.to_json() if plan.target_health else None,
+        "lease": plan.lease,
+        "failed_grace": plan.failed_grace,
+        "drain": plan.drain,
+        "warnings": list(plan.warnings),
         "port": plan.port,
         "caches": [list(c) for c in plan.cache_dirs],
         "stops": [
@@ -61,6 +65,7 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
                 "gpus": list(s.container.gpus),
                 "ports": list(s.container.ports),
                 "losses": list(s.again.losses),
+                "grace": s.grace,
             }
             for s in plan.stops
         ],

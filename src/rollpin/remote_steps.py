@@ -8,15 +8,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 
-from rollpin.errors import HostError, Lost
+from rollpin.errors import HostError, Lost, Refused
 from rollpin.remote import Remote, at_most
+
+TAKEN = 79  # exit status of what meets another owner
 
 # Once, whoever asks again: the directory is the decision. A transient unit outlives its
 # connection; without systemd a session of its own does.
 _LAUNCH = r"""
-dir=$1 step=$2 unit=$3 guard=$4 who=$5 why=$6
+dir=$1 step=$2 unit=$3 guard=$4 who=$5 why=$6 owner=$7
+if [ -n "$owner" ] && [ -e "$dir/armed" ]; then
+    now=$(sed -n 's/^owner=//p' /run/rollpin/transaction 2>/dev/null)
+    [ "${now:-$owner}" = "$owner" ] || { sed -n 's/^by=//p' /run/rollpin/transaction; exit 79; }
+fi
 if [ "$step" = swap ]; then
-    mkdir "$dir/logs/.launched" 2>/dev/null || exit 0
+    mkdir "$dir/logs/.launched" 2>/dev/null || { echo before; exit 0; }
 else
     systemctl is-active --quiet "$unit.service" 2>/dev/null && exit 0
     rm -f "$dir/logs/restore.rc"
@@ -57,6 +63,12 @@ exit 0
 """
 
 _STATE = r"""
+t=/run/rollpin/transaction
+now=$(sed -n 's/^owner=//p' $t 2>/dev/null)
+if [ -n "${2:-}" ] && [ -e "$1/armed" ] && [ "${now:-$2}" != "$2" ]; then
+    echo "owned by $(sed -n 's/^by=//p' $t) since $(sed -n 's/^since=//p' $t)"
+    exit 0
+fi
 for f in armed restoring restored rolling-back rolled-back committed; do
     [ -e "$1/$f" ] && { echo "$f"; exit 0; }
 done
@@ -70,6 +82,8 @@ lease=/run/rollpin/lease
 open() { [ -e "$dir/armed" ] || [ -e "$dir/restoring" ]; }
 dir=$1
 open && read -r until tx rest <"$lease" && [ "$tx" = "$2" ] || exit 76
+now=$(sed -n 's/^owner=//p' /run/rollpin/transaction 2>/dev/null)
+[ "${now:-$4}" = "$4" ] || exit 79
 read -r up rest </proc/uptime
 new=/run/rollpin/.lease.$$
 echo "$((${up%%.*} + $3)) $2" >"$new" && mv -T "$new" "$lease" || exit 1
@@ -83,6 +97,10 @@ done
 """
 
 
+class Superseded(HostError):
+    """Another controller took the transaction over: this one must not go on."""
+
+
 def launch(
     remote: Remote,
     directory: str,
@@ -91,18 +109,24 @@ def launch(
     guard: bool,
     who: str,
     why: str = "",
-) -> None:
-    """Starts swap.sh or restore.sh so that no lost connection ends it. Raises HostError, Lost.
+    owner: str = "",
+) -> bool:
+    """Starts swap.sh or restore.sh so that no lost connection ends it. False when the swap was
+    started before. Raises HostError, Lost, Superseded.
 
-    why: for the journal of a restore; a line of it, no secret.
+    why: for the journal of a restore; a line of it, no secret. owner: refused when the open
+    transaction is another's; "" asks nobody, as going back from another shell does.
     """
     unit = f"rollpin-{step}-{transaction}"
     # An expanded `%` or `$` would be systemd's: it is told as words, not as a command line.
     words = " ".join(why.split()).replace("$", "").replace("%", "")[:400]
-    args = (directory, step, unit, "on" if guard else "off", who, words)
+    args = (directory, step, unit, "on" if guard else "off", who, words, owner)
     answer = remote.persist(_LAUNCH, args, within=30, tries=60)
+    if answer.status == TAKEN:
+        raise Superseded(f"{answer.output.strip() or 'another controller'} took it over")
     if answer.status != 0:
         raise HostError(f"{step}.sh could not be started: {answer.output.strip()[-200:]}")
+    return "before" not in answer.output.split()
 
 
 def follow(
@@ -139,6 +163,14 @@ def state_of(remote: Remote, directory: str, tries: float = 30) -> str:
     return answer.output.strip() or "absent"
 
 
+def owned(remote: Remote, directory: str, owner: str, tries: float = 30) -> str:
+    """The release's state file, as seen by its owner. Raises Superseded for another's."""
+    said_ = remote.persist(_STATE, (directory, owner), within=15, tries=tries).output.strip()
+    if said_.startswith("owned "):
+        raise Superseded(f"it is {said_}")
+    return said_ or "absent"
+
+
 def status_of(remote: Remote, directory: str, step: str) -> int | None:
     """Exit status of a script that has ended."""
     text = remote.persist('cat "$1" 2>/dev/null', (f"{directory}/logs/{step}.rc",)).output.strip()
@@ -159,7 +191,16 @@ def warned(remote: Remote, directory: str) -> list[str]:
 
 def stopped_at(remote: Remote, directory: str) -> float | None:
     """Host uptime at the first stop, as swap.sh noted it."""
-    script = "sed -n 's/^stopped=//p' \"$1\" 2>/dev/null"
+    return _swap_time(remote, directory, "stopped")
+
+
+def started_at(remote: Remote, directory: str) -> float | None:
+    """Host uptime when everything was started, as swap.sh noted it."""
+    return _swap_time(remote, directory, "started")
+
+
+def _swap_time(remote: Remote, directory: str, name: str) -> float | None:
+    script = f"sed -n 's/^{name}=//p' \"$1\" 2>/dev/null"
     text = remote.persist(script, (f"{directory}/logs/swap.times",)).output.strip()
     try:
         return float(text)
@@ -181,12 +222,25 @@ def said(output: str) -> str:
     return (text if time.replace(".", "", 1).isdigit() else last)[-600:]
 
 
-def renew(remote: Remote, directory: str, transaction: str, lease: float) -> None:
-    """Raises HostError when there is nothing to renew any more."""
-    seconds = str(max(1, round(lease)))
-    answer = remote.run(_RENEW, (directory, transaction, seconds), within=max(5.0, lease / 3))
+def renew(remote: Remote, directory: str, transaction: str, lease: float, owner: str) -> None:
+    """Raises HostError when there is nothing to renew any more, Superseded for another's."""
+    args = (directory, transaction, str(max(1, round(lease))), owner)
+    answer = remote.run(_RENEW, args, within=max(5.0, lease / 3))
+    if answer.status == TAKEN:
+        raise Superseded("another controller took the transaction over")
     if answer.status != 0:
         raise HostError("the transaction is not open any more")
+
+
+def take_over(remote: Remote, directory: str, owner: str, who: str, lease: float) -> str:
+    """Makes `owner` the owner of an armed release that nobody renews; what the host said. Raises
+    Refused with the reason, Lost.
+    """
+    args = (f"{directory}/takeover.sh", owner, who)
+    answer = remote.persist('exec sh "$@"', args, within=lease + 60, tries=30)
+    if answer.status != 0:
+        raise Refused(said(answer.output))
+    return said(answer.output)
 
 
 def unwritten_caches(remote: Remote, caches: Sequence[tuple[str, str]]) -> tuple[str, ...]:

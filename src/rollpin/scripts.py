@@ -47,6 +47,7 @@ def render(plan: Plan, bound: Bound, image: Mapping[str, object] | None = None) 
         "restore.sh": _script("restore.sh", plan, bound, _restore_blocks(plan, bound)),
         "arm.sh": _script("arm.sh", plan, bound, {}),
         "guard.sh": _script("guard.sh", plan, bound, {}),
+        "takeover.sh": _script("takeover.sh", plan, bound, {}),
         "boot.service": boot,
     }
     for stop in plan.stops:

@@ -190,6 +190,11 @@ def write(plan: Plan, bound: Bound, remote: Remote, at: str, image: dict[str, An
     _run(remote, upload(release_dir(plan.service, plan.number), texts), "writing the scripts")
 
 
+def add(remote: Remote, directory: str, texts: Mapping[str, str]) -> None:
+    """More files for a staged release. Raises StepFailed, Lost."""
+    _run(remote, upload(directory, texts), "writing " + ", ".join(texts))
+
+
 def upload(directory: str, texts: Mapping[str, str]) -> str:
     """A script that writes these files. Their text is in its input, on no command line."""
     lines = ["set -e", "umask 077", f"cd {shlex.quote(directory)}"]

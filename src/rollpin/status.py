@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +19,8 @@ SHORT = len("sha256:") + 12
 class Service:
     """A service that rollpin has deployed. `release` is 0 when none of its releases serves.
 
-    `container` says what bears it and in what state; `says` explains what is not the rule.
+    `container` says what bears it and in what state; `health` how it is now: good, bad, unknown
+    (each with the reasons), or "" when it was not asked; `says` explains what is not the rule.
     """
 
     name: str
@@ -28,6 +31,19 @@ class Service:
     by: str
     container: str
     says: str = ""
+    health: str = ""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a service and its registry answered just now, beside the host's state.
+
+    failures: what is not good, empty when all is; None when it was not asked. tag_now: the digest
+    that the release's tag points to; None without a tag.
+    """
+
+    failures: tuple[str, ...] | Unknown | None = None
+    tag_now: str | Unknown | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,7 @@ class Open:
     since: str
     lease_left: float | None
     go_back: str
+    go_on: str = ""  # the command of a controller, while going on is possible
 
 
 @dataclass(frozen=True)
@@ -76,26 +93,36 @@ class Status:
     @property
     def good(self) -> bool:
         """Everything is known and as it was recorded."""
-        return self.known and not self.troubles
+        return self.known and all(t.minor for t in self.troubles)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "good": self.good}
 
 
-def status_of(state: HostState) -> Status:
-    """What the state of a host says to a person."""
+def status_of(state: HostState, answers: Mapping[str, Answers] | None = None) -> Status:
+    """What the state of a host says to a person; `answers` by service, if they were asked."""
+    answers = answers or {}
     unknown = _unknown(state) + _unrecorded(state)
+    unknown += tuple(
+        f"the health of {name}: {a.failures.reason}"
+        for name, a in answers.items()
+        if isinstance(a.failures, Unknown)
+    )
     if isinstance(state.releases, Unknown):
         return Status(state.name, unknown)
     names = sorted({r.service for r in state.releases})
-    services = tuple(_service(state, name) for name in names)
+    services = tuple(
+        dataclasses.replace(_service(state, name), health=_health(answers.get(name)))
+        for name in names
+    )
     return Status(
         host=state.name,
         unknown=unknown,
         services=services,
         displaced=_displaced(state, state.releases),
         open=_open(state, state.releases),
-        troubles=troubles(state),
+        troubles=troubles(state)
+        + tuple(t for name, a in answers.items() for t in _answered(state, name, a)),
         others=_others(state, state.releases),
         warnings=_warnings(state, names),
     )
@@ -161,6 +188,40 @@ def _service(state: HostState, name: str) -> Service:
         container=", ".join(_container(state, *one) for one in bears),
         says=says,
     )
+
+
+def _health(answer: Answers | None) -> str:
+    if answer is None or answer.failures is None:
+        return ""
+    if isinstance(answer.failures, Unknown):
+        return f"unknown: {answer.failures.reason}"
+    return f"bad: {'; '.join(answer.failures)}" if answer.failures else "good"
+
+
+def _answered(state: HostState, name: str, answer: Answers) -> Iterable[Trouble]:
+    release = releases.current(state, name)
+    if release is None:
+        return
+    own = f"{name} release {release.number}"
+    if isinstance(answer.failures, tuple) and answer.failures:
+        starts = release.record.get("starts") or ()
+        ident = next((str(s["id"]) for s in starts if s.get("main")), "")
+        found = state.container(ident)
+        ident = found.id[:12] if found else ident[:12]
+        yield Trouble(
+            f"{own} is not good: {'; '.join(answer.failures)}",
+            f"sudo docker logs --tail 100 {ident}",
+        )
+    image = release.record.get("image") or {}
+    pinned = str(image.get("digest") or "")
+    if isinstance(answer.tag_now, str) and pinned and answer.tag_now != pinned:
+        repository = str(image.get("repository") or "")
+        yield Trouble(
+            f"the tag of {own} moved: {repository}:{image.get('tag')} is {answer.tag_now} now; the"
+            f" release keeps {pinned}",
+            shlex.join(("sudo", "docker", "image", "inspect", f"{repository}@{pinned}")),
+            minor=True,
+        )
 
 
 def _container(state: HostState, ident: str, called: str) -> str:
@@ -237,6 +298,9 @@ def _open(state: HostState, known: Iterable[Release]) -> tuple[Open, ...]:
                 since=ours.since if ours else str(record.get("at") or "?"),
                 lease_left=ours.lease_left if ours else None,
                 go_back=f"sudo sh {directory}/restore.sh",
+                go_on=f"rollpin resume {state.name} -i INVENTORY"
+                if release.state == "armed"
+                else "",
             )
         )
     return tuple(out)
@@ -268,14 +332,14 @@ def _warnings(state: HostState, names: Iterable[str]) -> tuple[str, ...]:
 
 # How it is said.
 
-COLUMNS = ("host", "service", "release", "digest", "profile", "since", "by", "container")
+COLUMNS = ("host", "service", "release", "digest", "profile", "since", "by", "container", "health")
 
 
 def rows(status: Status) -> list[tuple[str, ...]]:
     """One row of COLUMNS a service; one that says why when there is none."""
     if not status.services:
         what = "unknown" if status.unknown else "none"
-        return [(status.host, what, *("",) * 6)]
+        return [(status.host, what, *("",) * (len(COLUMNS) - 2))]
     return [
         (
             status.host,
@@ -286,6 +350,7 @@ def rows(status: Status) -> list[tuple[str, ...]]:
             s.since,
             s.by,
             s.container,
+            s.health.partition(":")[0],
         )
         for s in status.services
     ]
@@ -296,13 +361,16 @@ def details(status: Status) -> list[str]:
     out = [f"unknown: {reason}" for reason in status.unknown]
     out += [f"{s.name}: {s.says}" for s in status.services if s.says]
     for trouble in status.troubles:
-        out += [f"TROUBLE: {trouble.what}", f"  on the host: {trouble.do}"]
+        word = "note" if trouble.minor else "TROUBLE"
+        out += [f"{word}: {trouble.what}", f"  on the host: {trouble.do}"]
     for o in status.open:
         out.append(
             f"open: {o.service} release {o.release} is {o.state}, by {o.by} since {o.since},"
             f" transaction {o.id}; {_lease(o)}"
         )
         out.append(f"  to end it by going back: {o.go_back}")
+        if o.go_on:
+            out.append(f"  to go on, if its controller is gone: {o.go_on}")
     for d in status.displaced:
         out.append(f"displaced: {d.name} ({d.state}) by {d.by}, note {d.note}")
         if d.give_back:
@@ -323,6 +391,7 @@ def lines(status: Status) -> list[str]:
             continue
         parts = [f"{s.name} release {s.release}", s.digest[:SHORT], s.profile]
         parts += [f"since {s.since} by {s.by}", f"container {s.container}"]
+        parts += [s.health and f"health {s.health.partition(':')[0]}"]
         out.append(f"{status.host}: {', '.join(p for p in parts if p)}")
     return out + [f"{status.host}:   {detail}" for detail in details(status)]
 

@@ -7,6 +7,8 @@ lease and judges. Whatever it believes, the verdict is read from the host at the
 from __future__ import annotations
 
 import dataclasses
+import json
+import secrets as random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,12 +21,14 @@ from rollpin.docker_api import DockerApi
 from rollpin.errors import HostError, Lost, Refused, StepFailed
 from rollpin.health import Examiner, Health, StartFailed
 from rollpin.places import STATE_DIR, release_dir
-from rollpin.plan import Plan
+from rollpin.plan import Plan, Target
 from rollpin.probe import Probe
 from rollpin.remote import Remote, at_most
-from rollpin.stage import Staged, unstage
+from rollpin.remote_steps import Superseded
+from rollpin.stage import Staged, add, unstage
 from rollpin.verdict import Verdict, Word
 
+LOOK = 30.0  # seconds that whoever takes over has at least to find the engine ready
 SLACK = 300.0  # seconds that stops, waits and scripts may take beside the start-up deadline
 
 
@@ -48,7 +52,9 @@ class Outcome:
 
 
 class Transaction:
-    """`run` ends with a verdict; it raises nothing that leaves the host in between."""
+    """`run`, or `resume` of one that is armed, ends with a verdict; it raises nothing that leaves
+    the host in between.
+    """
 
     def __init__(
         self,
@@ -57,7 +63,9 @@ class Transaction:
         api: DockerApi,
         probe: Probe,
         say: Callable[[str], None],
+        baseline: Health | None = None,
     ) -> None:
+        """`baseline`: as the controller that armed it measured it."""
         self.staged = staged
         self.plan: Plan = staged.plan
         self.remote = remote
@@ -70,7 +78,9 @@ class Transaction:
         self.patience = max(self.plan.lease, 15.0)
         self.insistence = max(self.plan.lease * 2, 30.0)
         self.examiner = Examiner(remote, api, probe, self.patience)
-        self.baseline: Health | None = None
+        self.baseline = baseline
+        self.owner = staged.bound.transaction
+        self.resumed = False
         self.arming = False
         self.over = Event()
         self.outcome = Outcome(warnings=self.plan.warnings)
@@ -90,10 +100,44 @@ class Transaction:
             return self._not_armed(str(e))
         except signals.Interrupted as e:
             return self._not_armed(f"interrupted by signal {e.number}")
+        return self._carried_through()
+
+    def resume(self) -> Verdict:
+        """Takes the armed release over from a controller that is gone, then as `run`."""
+        self.resumed = True
+        self.owner = f"{self.owner}.{random.token_hex(4)}"
+        quiet = self.plan.lease / 2
+        self.say(f"watching for at most {quiet:.0f} s whether its controller renews the lease")
+        try:
+            with signals.interruptible(self.follow):
+                said = steps.take_over(
+                    self.remote, self.dir, self.owner, self.plan.by, self.plan.lease
+                )
+        except Refused as e:
+            back = f"rollpin abort {self.remote.name} -i INVENTORY"
+            return self._verdict(Word.REFUSED, f"{e}; from a controller: {back}")
+        except HostError as e:
+            return self._verdict(Word.REFUSED, f"it could not be taken over: {e}")
+        except Lost as e:
+            return self._verdict(
+                Word.IN_DOUBT, f"lost while it was taken over ({e}). {self._who_acts()}"
+            )
+        except signals.Interrupted as e:
+            return self._verdict(
+                Word.IN_DOUBT,
+                f"interrupted by signal {e.number} while it was taken over. {self._who_acts()}",
+            )
+        self.say(said)
+        return self._carried_through()
+
+    def _carried_through(self) -> Verdict:
+        """From armed to the end."""
         renewal = gevent.spawn(self._renew)
         try:
             try:
                 with signals.interruptible(self.follow):
+                    if self.resumed:
+                        self._prove()
                     self._swap()
                     health = self._verify()
                     self._commit(health)
@@ -103,6 +147,8 @@ class Transaction:
                 return self._go_back(f"interrupted by signal {e.number}")
             except StartFailed as e:
                 return self._go_back(str(e), e.ours)
+            except Superseded as e:
+                return self._superseded(str(e))
             except (HostError, Lost) as e:
                 return self._go_back(str(e))
             except Exception as e:  # a fault of ours must not leave the host to its guard
@@ -118,11 +164,14 @@ class Transaction:
             renewal.join(timeout=2)
             renewal.kill(block=False)
 
-    def _measure_baseline(self) -> None:
-        target = self.plan.baseline
-        port = target.port if target else self.plan.port
+    def _prove(self) -> None:
+        port = self.plan.baseline.port if self.plan.baseline else self.plan.port
         if port:
             self.probe.prove(port)
+
+    def _measure_baseline(self) -> None:
+        target = self.plan.baseline
+        self._prove()
         if target is None:
             return
         self.baseline = self.examiner.examine(target)
@@ -130,6 +179,9 @@ class Transaction:
             self.say(f"baseline: {target.name} is good")
         else:
             self._warn(f"{target.name} was not good before: {'; '.join(self.baseline.failures())}")
+        # For whoever takes over. The target may be somebody else's engine, with its key.
+        known = {"target": target.to_json(), "health": self.baseline.to_json()}
+        add(self.remote, self.dir, {"baseline.json": json.dumps(known)})
 
     def _arm(self) -> None:
         self.say("arming")
@@ -139,11 +191,10 @@ class Transaction:
             raise Refused(f"not armed: {steps.said(answer.output)}")
 
     def _swap(self) -> None:
-        self.say(
-            "swapping: stopping "
-            + (", ".join(s.container.name for s in self.plan.stops if s.was_running) or "nothing")
-        )
-        self._launch("swap")
+        stops = [s.container.name for s in self.plan.stops if s.was_running]
+        self.say(f"swapping: stopping {', '.join(stops) or 'nothing'}")
+        if not self._launch("swap"):
+            self.say("the swap had been started before: following it")
         grace = max((s.grace for s in self.plan.stops), default=0.0)
         status = self._follow("swap", grace + SLACK, self.patience)
         self.outcome.stopped = steps.stopped_at(self.remote, self.dir)
@@ -165,12 +216,13 @@ class Transaction:
             state = found["State"]
             self.outcome.ready = self.examiner.uptime()
             return Health(ident, int(state["Pid"]), state["StartedAt"], 0, ())
-        target = dataclasses.replace(target, container=ident)
+        target = dataclasses.replace(target, container=ident, deadline=self._deadline(target))
         self.say(f"waiting for {target.name} to be ready (at most {target.deadline:g} s)")
         health = self.examiner.await_good(
             target, target.deadline, self._still_ours, fresh=main.created
         )
-        self.outcome.ready = health.uptime
+        if not self.resumed:  # it may have been ready long before
+            self.outcome.ready = health.uptime
         self.say(f"ready and generating; settling for {target.settle:g} s")
         last = self.examiner.settle(target, health, self._still_ours)
         risen = self.examiner.watch_down(
@@ -181,15 +233,25 @@ class Transaction:
         self.outcome.warnings += steps.unwritten_caches(self.remote, self.plan.cache_dirs)
         return last
 
+    def _deadline(self, target: Target) -> float:
+        """Counts from the start, whoever waits; a moment to look is left in any case."""
+        if not self.resumed:
+            return target.deadline
+        started = steps.started_at(self.remote, self.dir)
+        gone = max(0.0, self.examiner.uptime() - started) if started is not None else 0.0
+        return min(target.deadline, max(target.deadline - gone, LOOK))
+
     def _commit(self, health: Health) -> None:
         answer = self.remote.persist(
             f'exec sh {self.dir}/commit.sh "$@"',
-            (health.container, str(health.pid), health.started_at),
+            (health.container, str(health.pid), health.started_at, self.owner),
             within=120,
             tries=max(self.plan.lease, 30),
         )
         if answer.status == 76:
             raise TakenOver("the release was taken back before it could be committed")
+        if answer.status == steps.TAKEN:
+            raise Superseded(steps.said(answer.output))
         if answer.status != 0:
             raise StepFailed(f"commit.sh: {steps.said(answer.output)}", answer.status)
 
@@ -224,8 +286,18 @@ class Transaction:
                     Word.IN_DOUBT,
                     f"{reason}; then the host was lost ({e}). {self._who_acts()}",
                 )
+            except Superseded as e:
+                return self._superseded(f"{reason}; {e}")
             except HostError as e:
                 return self._verdict(Word.RESTORE_FAILED, f"{reason}; {e}")
+
+    def _superseded(self, reason: str) -> Verdict:
+        """What another controller owns is left to it."""
+        return self._verdict(
+            Word.IN_DOUBT,
+            f"{reason}, and goes on with it: this run touches nothing more. How it ends:"
+            f" rollpin log {self.remote.name}",
+        )
 
     def _restore(self, reason: str, told: str) -> Verdict:
         tries = self.insistence
@@ -277,10 +349,12 @@ class Transaction:
         self.outcome.ready = after.uptime
         return self._verdict(Word.RESTORED, reason)
 
-    def _launch(self, step: str, why: str = "") -> None:
+    def _launch(self, step: str, why: str = "") -> bool:
         transaction = self.staged.bound.transaction
         plan = self.plan
-        steps.launch(self.remote, self.dir, step, transaction, plan.guard, plan.by, why)
+        return steps.launch(
+            self.remote, self.dir, step, transaction, plan.guard, plan.by, why, self.owner
+        )
 
     def _follow(self, step: str, within: float, tries: float) -> int:
         transaction = self.staged.bound.transaction
@@ -309,13 +383,17 @@ class Transaction:
                     return
                 try:
                     steps.renew(
-                        self.remote, self.dir, self.staged.bound.transaction, self.plan.lease
+                        self.remote,
+                        self.dir,
+                        self.staged.bound.transaction,
+                        self.plan.lease,
+                        self.owner,
                     )
                 except (Lost, HostError):
                     continue
 
     def _still_ours(self) -> None:
-        state = steps.state_of(self.remote, self.dir, self.patience)
+        state = steps.owned(self.remote, self.dir, self.owner, self.patience)
         if state != "armed":
             raise TakenOver(f"the release is {state} meanwhile")
 

@@ -310,12 +310,12 @@ if [ -e $dir/closed ]; then
         ;;
     esac
 fi
-exec /usr/bin/docker "$@"
+exec "/usr/bin/${0##*/}" "$@"
 """
 
 
 class Gate:
-    """Holds the docker command whose words contain `words`, before docker is asked."""
+    """Holds the command whose words contain `words`, before docker (or whoever) is asked."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -337,19 +337,17 @@ class Gate:
 
 
 @contextmanager
-def gate(host: Host, words: str) -> Iterator[Gate]:
+def gate(host: Host, words: str, program: str = "docker") -> Iterator[Gate]:
     """A gate that is closed for these words; the host is without it afterwards."""
-    host.run(
-        "cat >/usr/local/sbin/docker && chmod 755 /usr/local/sbin/docker",
-        stdin=_SHIM,
-    )
+    shim = f"/usr/local/sbin/{program}"
+    host.run(f"cat >{shim} && chmod 755 {shim}", stdin=_SHIM)
     one = Gate(host)
     one.close(words)
     try:
         yield one
     finally:
         one.open()
-        host.run(["rm", "-f", "/usr/local/sbin/docker"])
+        host.run(["rm", "-f", shim])
 
 
 @contextmanager

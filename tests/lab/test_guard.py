@@ -203,7 +203,8 @@ def a_second_controller_is_refused(host: Host) -> None:
             "by ",
             "since 2",
             "s of its lease left",
-            f"deploys/restore.py --limit {host.name}",
+            f"rollpin abort {host.name} -i INVENTORY",
+            f"rollpin resume {host.name} -i INVENTORY",
             f"sudo sh {STATE}/glm53/releases/",
         ):
             assert part in said, said

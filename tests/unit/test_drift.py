@@ -71,8 +71,78 @@ def test_a_displaced_container_that_is_gone() -> None:
     (trouble,) = troubles(dataclasses.replace(state, containers=state.containers[:1]))
     assert trouble == Trouble(
         "glm53-pp4, displaced by glm53 release 1, is gone from this engine:"
-        " it cannot be given back",
-        f"sudo cat /var/lib/rollpin/displaced/{a.production().id}.md",
+        " making it again leaves it stopped",
+        f"sudo sh /var/lib/rollpin/glm53/releases/1/recreate-{a.PP4[:12]}.sh",
+    )
+
+
+def beside(state: HostState, other: Container) -> HostState:
+    assert not isinstance(state.containers, Unknown)
+    return dataclasses.replace(state, containers=(*state.containers, other))
+
+
+def test_one_that_was_replaced() -> None:
+    other = a.container("glm53", a.R3, "python3", image="other/image")
+    (trouble,) = troubles(beside(after_release_1(None), other))
+    assert "was replaced" in trouble.what
+    assert "other/image" in trouble.what
+    assert trouble.do == (
+        "sudo sh -c 'docker update --restart no 5e5e5e5e5e5e && docker stop 5e5e5e5e5e5e &&"
+        " docker rename 5e5e5e5e5e5e glm53.5e5e5e5e5e5e &&"
+        " sh /var/lib/rollpin/glm53/releases/1/restore.sh rollback'"
+    )
+
+
+def test_one_that_was_renamed_while_another_took_its_name() -> None:
+    other = a.container("glm53", a.R3, "sleep", image="other/image", status="exited")
+    (trouble,) = troubles(beside(after_release_1({"name": "glm53-old"}), other))
+    assert (
+        "glm53 is called glm53-old, and 5e5e5e5e5e5e (other/image) bears its name" in trouble.what
+    )
+    assert trouble.do == (
+        "sudo sh -c 'docker rename 5e5e5e5e5e5e glm53.5e5e5e5e5e5e &&"
+        " docker rename 3c3c3c3c3c3c glm53'"
+    )
+
+
+STARTED = "2026-11-29T20:00:00.123456789Z"
+
+
+@pytest.mark.parametrize(
+    ("now", "uptime", "told"),
+    [
+        ({"started_at": STARTED}, 1e6, False),
+        ({"started_at": "2026-11-29T21:00:00Z"}, 1e6, True),
+        # the host was started since: so was everything on it
+        ({"started_at": "2026-11-29T21:00:00Z"}, 3600.0, False),
+        ({"started_at": "2026-11-29T21:00:00Z", "status": "exited"}, 1e6, False),
+    ],
+)
+def test_one_that_was_restarted_by_hand(now: dict[str, Any], uptime: float, told: bool) -> None:
+    state = dataclasses.replace(
+        after_release_1(now), uptime=uptime, verified={("glm53", 1): (a.R1, STARTED)}
+    )
+    found = [t for t in troubles(state) if "was restarted after its commit" in t.what]
+    assert bool(found) is told
+    if told:
+        assert found[0].minor
+        assert found[0].do == (
+            "sudo docker logs --since 2026-11-29T21:00:00Z --tail 100 3c3c3c3c3c3c"
+        )
+
+
+def test_one_that_was_updated() -> None:
+    state = after_release_1({})
+    assert not isinstance(state.containers, Unknown)
+    own, *rest = state.containers
+    limits = {"Memory": 1073741824, "NanoCpus": 0, "CpusetCpus": "0-3", "PidsLimit": None}
+    record = {**own.record, "HostConfig": {**own.record["HostConfig"], **limits}}
+    own = dataclasses.replace(own, record=record)
+    (trouble,) = troubles(dataclasses.replace(state, containers=(own, *rest)))
+    assert "was updated: Memory is 1073741824, CpusetCpus is 0-3" in trouble.what
+    assert trouble.do == (
+        "sudo docker inspect --format"
+        " 'Memory={{.HostConfig.Memory}} CpusetCpus={{.HostConfig.CpusetCpus}}' 3c3c3c3c3c3c"
     )
 
 

@@ -341,7 +341,7 @@ def test_arming_writes_no_value_into_another_field() -> None:
         assert (status, said.split()[-1]) == (0, "armed")
         lines = (host.folder / "run/transaction").read_text().splitlines()
         assert [line.partition("=")[0] for line in lines] == [
-            *("id", "service", "release", "by", "since", "seconds")
+            *("id", "service", "release", "by", "since", "seconds", "owner")
         ]
         assert lines[1:4] == ["service=glm53", "release=1", 'by=eve" service=other lease=9\\']
         assert (host.state / "RESTORE-glm53").readlink() == directory / "restore.sh"

@@ -23,7 +23,7 @@ def test_no_note_and_no_script_shows_a_secret_of_a_displaced_container() -> None
         *(note.displaced(plan, s, a.AT) for s in plan.displaced),
         record.release_json(plan, b, a.AT, None),
     ]
-    assert len(texts) == 10
+    assert len(texts) == 11
     for text in texts:
         assert SECRET not in text
         assert "hf_secret" not in text

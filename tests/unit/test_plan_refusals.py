@@ -229,16 +229,18 @@ def test_an_open_transaction_owns_the_host() -> None:
         in said
     )
     assert "(armed)" in said
-    assert "pyinfra INVENTORY deploys/restore.py --limit gpu1" in said
+    assert "rollpin abort gpu1 -i INVENTORY" in said
+    assert "rollpin resume gpu1 -i INVENTORY" in said
     assert "sudo sh /var/lib/rollpin/other/releases/4/restore.sh" in said
 
 
 @pytest.mark.parametrize("state", ["armed", "restoring", "rolling-back"])
 def test_a_transaction_is_open_also_after_a_reboot(state: str) -> None:
-    """/run is empty then: nobody knows who, and it is refused all the same."""
+    """/run is empty then: who is in the record, and it is refused all the same."""
     r1 = a.plan(FREE)
     said = only(a.plan(a.host(releases=(a.release(r1, a.R1, state),))))
-    assert f"an open transaction owns the host: glm53 release 1 ({state})" in said
+    assert "an open transaction owns the host: glm53 release 1, by ops@controller since 2" in said
+    assert f"and no lease is known (a reboot?) ({state})" in said
 
 
 @pytest.mark.parametrize("state", ["staged", "committed", "restored", "rolled-back"])

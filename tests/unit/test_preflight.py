@@ -29,6 +29,8 @@ def test_an_open_transaction_whose_lease_ended() -> None:
     )
     (refusal,) = preflight.refusals(host, guard=True)
     assert "with 0 s of its lease left (armed)" in refusal.found
+    assert "rollpin abort gpu1 -i INVENTORY or, on the host: sudo sh /var/lib/" in refusal.do
+    assert "rollpin resume gpu1 -i INVENTORY" in refusal.do
 
 
 def test_the_owner_of_another_release_is_not_named() -> None:
@@ -36,7 +38,12 @@ def test_the_owner_of_another_release_is_not_named() -> None:
     other = a.transaction(dataclasses.replace(r1, number=9))
     host = a.host(releases=(a.release(r1, a.R1, "restoring"),), transaction=other)
     (refusal,) = preflight.refusals(host, guard=True)
-    assert refusal.found == "an open transaction owns the host: glm53 release 1 (restoring)"
+    assert refusal.found == (
+        "an open transaction owns the host: glm53 release 1, by ops@controller since"
+        f" {a.AT}, and no lease is known (a reboot?) (restoring)"
+    )
+    assert "rollpin abort gpu1 -i INVENTORY" in refusal.do
+    assert "rollpin resume" not in refusal.do
 
 
 def test_warnings() -> None:

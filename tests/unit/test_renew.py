@@ -12,9 +12,9 @@ from rollpin import remote_steps
 TX = "glm53-2-ab"
 
 
-def renew(folder: Path, tx: str = TX) -> int:
+def renew(folder: Path, tx: str = TX, owner: str = TX) -> int:
     script = remote_steps._RENEW.replace("/run/rollpin", str(folder))
-    argv = ["sh", "-s", str(folder), tx, "30"]
+    argv = ["sh", "-s", str(folder), tx, "30", owner]
     return subprocess.run(argv, input=script, text=True, check=False).returncode
 
 
@@ -51,3 +51,13 @@ def test_what_is_over_or_another_s_stays_as_it_is(
     assert renew(tmp_path) == 76
     assert lease(tmp_path) == there
     assert list(tmp_path.glob(".lease*")) == []
+
+
+def test_not_by_a_controller_that_another_took_over_from(tmp_path: Path) -> None:
+    (tmp_path / "armed").touch()
+    (tmp_path / "lease").write_text(f"1 {TX}\n")
+    (tmp_path / "transaction").write_text(f"id={TX}\nby=mk@ops\nowner={TX}.ab\n")
+    assert renew(tmp_path) == 79
+    assert lease(tmp_path) == f"1 {TX}\n"
+    assert renew(tmp_path, owner=f"{TX}.ab") == 0
+    assert lease(tmp_path) != f"1 {TX}\n"

@@ -18,7 +18,7 @@ from rollpin.observe import (
     unreachable,
 )
 from rollpin.observe_parse import container
-from rollpin.status import COLUMNS, details, lines, rows, status_of
+from rollpin.status import COLUMNS, Answers, details, lines, rows, status_of
 
 NEW, OLD, SCAN = "a" * 64, "b" * 64, "c" * 64
 DIGEST = "sha256:" + "d" * 64
@@ -88,6 +88,7 @@ def test_a_serving_release(state: HostState) -> None:
             "2026-09-10T01:02:03Z",
             "mk@ops",
             "glm53 running",
+            "",
         )
     ]
     assert len(rows(status)[0]) == len(COLUMNS)
@@ -105,6 +106,62 @@ def test_a_serving_release(state: HostState) -> None:
         "  to give it back: sudo sh /var/lib/rollpin/glm53/releases/1/giveback-bbbbbbbbbbbb.sh",
     ]
     assert json.loads(json.dumps(status.to_json()))["services"][0]["digest"] == DIGEST
+
+
+def judged(state: HostState) -> HostState:
+    """The same, with what health and tag are asked by."""
+    image = {"repository": "repo/sglang", "tag": "latest", "digest": DIGEST}
+    starts = [{"id": NEW, "live": "glm53", "main": True}]
+    return dataclasses.replace(
+        state, releases=(a_release(1, "committed", image=image, starts=starts),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("failures", "health", "good"),
+    [
+        ((), "good", True),
+        (("generation: it answers 41", "port owner: x"), "bad", False),
+        (Unknown("no answer within 45 s"), "unknown", False),
+        (None, "", True),
+    ],
+)
+def test_health_now(
+    state: HostState, failures: tuple[str, ...] | Unknown | None, health: str, good: bool
+) -> None:
+    status = status_of(judged(state), {"glm53": Answers(failures)})
+    assert rows(status)[0][-1] == health
+    assert (f", health {health}" in lines(status)[0]) is bool(health)
+    assert status.good is good
+    assert status.to_json()["good"] is good
+    told = "\n".join(details(status))
+    if isinstance(failures, Unknown):
+        assert "unknown: the health of glm53: no answer within 45 s" in told
+    elif failures:
+        assert (
+            "TROUBLE: glm53 release 1 is not good: generation: it answers 41; port owner: x\n"
+            "  on the host: sudo docker logs --tail 100 aaaaaaaaaaaa"
+        ) in told
+
+
+def test_a_tag_that_moved_is_told_and_no_trouble(state: HostState) -> None:
+    now = "sha256:" + "e" * 64
+    status = status_of(judged(state), {"glm53": Answers((), now)})
+    assert status.good
+    assert details(status)[:2] == [
+        f"note: the tag of glm53 release 1 moved: repo/sglang:latest is {now} now; the release"
+        f" keeps {DIGEST}",
+        f"  on the host: sudo docker image inspect repo/sglang@{DIGEST}",
+    ]
+
+
+@pytest.mark.parametrize("tag", [DIGEST, Unknown("no registry"), None])
+def test_a_tag_that_did_not_move_or_cannot_be_asked_is_not_told(
+    state: HostState, tag: str | Unknown | None
+) -> None:
+    status = status_of(judged(state), {"glm53": Answers((), tag)})
+    assert status.good
+    assert not [x for x in details(status) if "tag" in x]
 
 
 def test_a_host_that_does_not_answer() -> None:
@@ -177,6 +234,7 @@ def test_an_open_transaction(state: HostState, lease: float | None, said: str) -
     assert told[1] == (
         "  to end it by going back: sudo sh /var/lib/rollpin/glm53/releases/2/restore.sh"
     )
+    assert told[2] == ("  to go on, if its controller is gone: rollpin resume gpu1 -i INVENTORY")
     # what it displaces is given back by going back, and by nothing else while it is open
     assert "glm53-pp4 (exited) by glm53 release 2, which is open" in "\n".join(told)
     assert "give it back" not in "\n".join(told)
@@ -187,6 +245,7 @@ def test_a_rollback_by_hand_that_has_not_ended(state: HostState) -> None:
     assert status.services[0].says == "no release of it serves; the newest, 1, is rolling-back"
     assert status.open[0].state == "rolling-back"
     assert "a rollback by hand that has not ended" in details(status)[1]
+    assert "rollpin resume" not in "\n".join(details(status))
 
 
 def test_rolled_back_to_what_stood_before(state: HostState) -> None:

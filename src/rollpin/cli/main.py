@@ -12,7 +12,7 @@ from rollpin.errors import RollpinError
 
 # A command is imported when it is called: `status` must patch gevent in before the standard
 # library's sockets and threads are used, and `lab` uses both.
-COMMANDS = ("abort", "lab", "log", "logs", "rollback", "status")
+COMMANDS = ("abort", "lab", "log", "logs", "resume", "rollback", "status")
 
 
 class Commands(click.Group):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -20,14 +21,16 @@ from rollpin.status import COLUMNS, Status, details, lines, rows, status_of
 @click.option(
     "--limit", multiple=True, metavar="HOST", help="Only these hosts or groups; may be repeated."
 )
-def status(inventory: str, as_json: bool, limit: tuple[str, ...]) -> None:
+@click.option("--no-health", is_flag=True, help="Ask neither the engines nor the registry.")
+def status(inventory: str, as_json: bool, limit: tuple[str, ...], no_health: bool) -> None:
     """Show what every host of INVENTORY serves; the hosts hold the truth.
 
-    Release, digest, profile, since when and by whom; displaced containers with their restore
-    notes; an open transaction with what is left of its lease; what people or crashes changed since.
-    Ends with status 1 when something is not as it was recorded, or could not be told.
+    Release, digest, profile, since when and by whom; its health now, by a real generation;
+    displaced containers with their restore notes; an open transaction with what is left of its
+    lease; what people or crashes changed since, with one command for the host each.
+    Ends with status 1 when something is not as it was recorded, is not good, or could not be told.
     """
-    found = _observe(inventory, limit)
+    found = _observe(inventory, limit, not no_health)
     if as_json:
         click.echo(json.dumps([one.to_json() for one in found], indent=2))
     elif sys.stdout.isatty():
@@ -38,19 +41,21 @@ def status(inventory: str, as_json: bool, limit: tuple[str, ...]) -> None:
     sys.exit(0 if all(one.good for one in found) else 1)
 
 
-def _observe(path: str, limit: Sequence[str]) -> list[Status]:
+def _observe(path: str, limit: Sequence[str], ask: bool) -> list[Status]:
     found = hosts.chosen(path, limit)
-    return list(found[0].state.pool.imap(_one, found))
+    return list(found[0].state.pool.imap(partial(_one, ask), found))
 
 
-def _one(host: Any) -> Status:
+def _one(ask: bool, host: Any) -> Status:
     """One host, connected to and observed. Every failure is a reason, never an exception."""
+    from rollpin.asking import answers
     from rollpin.observe import unreachable
-    from rollpin.planning import observe
+    from rollpin.planning import observe, remote_for
 
     try:
         with hosts.connected(host):
-            return status_of(observe(host))
+            state = observe(host)
+            return status_of(state, answers(remote_for(host), state) if ask else None)
     except Lost as e:
         return status_of(unreachable(host.name, str(e)))
     except Exception as e:

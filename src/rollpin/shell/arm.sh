@@ -7,10 +7,7 @@ for _f in armed committed restoring restored rolling-back rolled-back; do
     [ -e "$DIR/$_f" ] && { say "release $RELEASE is already $_f"; exit 70; }
 done
 mkdir -p "$RUN" && chmod 0755 "$RUN"
-printf 'id=%s\nservice=%s\nrelease=%s\nby=%s\nsince=%s\nseconds=%s\n' \
-    "$TX" "$SERVICE" "$RELEASE" "$(one_line "$WHO")" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$LEASE" >"$RUN/.transaction.$$" &&
-    mv -T "$RUN/.transaction.$$" "$RUN/transaction" || exit 70
-echo "$(($(cut -d. -f1 /proc/uptime) + LEASE)) $TX" >"$RUN/.lease.$$" && mv -T "$RUN/.lease.$$" "$RUN/lease" || exit 70
+own "$TX" || exit 70
 undo() {
     say "not armed: $1"
     journal arm-failed "$1"

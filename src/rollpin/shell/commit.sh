@@ -1,6 +1,7 @@
-# For good: release RELEASE keeps the service. commit.sh ID PID STARTED-AT, as verified. Exits 0
-# committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any
-# more; 78 a restart policy could not be set.
+# For good: release RELEASE keeps the service. commit.sh ID PID STARTED-AT [OWNER], as verified.
+# Exits 0 committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any
+# more; 78 a restart policy could not be set; 79 another controller took the transaction over.
+OWNER=${4:-$TX}
 LOG=$DIR/logs/commit.log
 hold 10 commit || { say "another script holds $STATE/mutate.lock"; exit 75; }
 [ -e "$DIR/committed" ] && { say "already committed"; exit 0; }
@@ -9,12 +10,23 @@ same() {
     [ "$(field "$1" '{{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}')" = "running $2 $3" ] ||
         { say "container $1 is not the one that was verified"; exit 77; }
 }
+# No owner at all is a host that rebooted: then the process is not the verified one.
+still_ours() {
+    _owner=$(owner_now)
+    [ "${_owner:-$OWNER}" = "$OWNER" ] && return 0
+    say "release $RELEASE was taken over by $(sed -n 's/^by=//p' "$RUN/transaction")"
+    exit 79
+}
 still_armed
+still_ours
 same "$1" "$2" "$3"
 journal commit "$WORDS"
 #POLICIES#
 same "$1" "$2" "$3"
+# A start after this one is somebody else's.
+printf '%s %s\n' "$1" "$3" >"$DIR/verified" || say "$DIR/verified could not be written"
 sync_docker
+still_ours
 decide armed committed || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }
 journal committed "release $RELEASE serves $SERVICE"
 #NOTES#

@@ -162,6 +162,15 @@ displaced() {
         _note=${_note##*/}; printf '%s\n' "${_note%.md}" | ascii
     done
 }
+# service, number, container and its start, as they were verified before the commit.
+verified() {
+    for _v in "$STATE"/*/releases/*/verified; do
+        [ -s "$_v" ] && [ -e "${_v%/*}/committed" ] || continue
+        _n=${_v%/verified}; _s=${_n%/releases/*}
+        printf '%s %s ' "${_s##*/}" "${_n##*/}"; head -n 1 "$_v" | ascii
+    done
+    return 0
+}
 numbers() {
     [ -e "$STATE/$SERVICE/journal.jsonl" ] || return 0
     sed -n 's/.*"release":\([0-9][0-9]*\).*/\1/p' "$STATE/$SERVICE/journal.jsonl" | sort -un
@@ -180,4 +189,5 @@ section diffs diffs
 section releases releases
 section transaction transaction
 section displaced displaced
+section verified verified
 section numbers numbers

@@ -125,8 +125,18 @@ owner_of() {
         read -r _until _id <"$RUN/lease" 2>/dev/null && _left=$((_until - $(cut -d. -f1 /proc/uptime))) &&
             _whose="$_whose, with $((_left > 0 ? _left : 0)) s of its lease left"
     fi
-    printf '%s' "$_s release $_r ($2)$_whose. Wait for it, or end it by going back: sudo sh $1/restore.sh"
+    printf '%s' "$_s release $_r ($2)$_whose. Wait for it, or end it by going back: sudo sh $1/restore.sh (from a controller: rollpin abort; rollpin resume goes on with one whose controller is gone)"
 }
+# own OWNER: from here on it is OWNER's, with a whole lease before it. Atomic, one file after the other.
+own() {
+    printf 'id=%s\nservice=%s\nrelease=%s\nby=%s\nsince=%s\nseconds=%s\nowner=%s\n' \
+        "$TX" "$SERVICE" "$RELEASE" "$(one_line "$WHO")" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$LEASE" "$1" >"$RUN/.transaction.$$" &&
+        mv -T "$RUN/.transaction.$$" "$RUN/transaction" || return 1
+    echo "$(($(cut -d. -f1 /proc/uptime) + LEASE)) $TX" >"$RUN/.lease.$$" && mv -T "$RUN/.lease.$$" "$RUN/lease"
+}
+# Which controller may go on: the one that armed (its owner is TX), or one that took it over since.
+# Nothing is known after a reboot.
+owner_now() { sed -n 's/^owner=//p' "$RUN/transaction" 2>/dev/null; }
 pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
 # flight: whoever takes over waits for that command too. Opening needs no free space.

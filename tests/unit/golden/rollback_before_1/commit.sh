@@ -125,8 +125,18 @@ owner_of() {
         read -r _until _id <"$RUN/lease" 2>/dev/null && _left=$((_until - $(cut -d. -f1 /proc/uptime))) &&
             _whose="$_whose, with $((_left > 0 ? _left : 0)) s of its lease left"
     fi
-    printf '%s' "$_s release $_r ($2)$_whose. Wait for it, or end it by going back: sudo sh $1/restore.sh"
+    printf '%s' "$_s release $_r ($2)$_whose. Wait for it, or end it by going back: sudo sh $1/restore.sh (from a controller: rollpin abort; rollpin resume goes on with one whose controller is gone)"
 }
+# own OWNER: from here on it is OWNER's, with a whole lease before it. Atomic, one file after the other.
+own() {
+    printf 'id=%s\nservice=%s\nrelease=%s\nby=%s\nsince=%s\nseconds=%s\nowner=%s\n' \
+        "$TX" "$SERVICE" "$RELEASE" "$(one_line "$WHO")" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$LEASE" "$1" >"$RUN/.transaction.$$" &&
+        mv -T "$RUN/.transaction.$$" "$RUN/transaction" || return 1
+    echo "$(($(cut -d. -f1 /proc/uptime) + LEASE)) $TX" >"$RUN/.lease.$$" && mv -T "$RUN/.lease.$$" "$RUN/lease"
+}
+# Which controller may go on: the one that armed (its owner is TX), or one that took it over since.
+# Nothing is known after a reboot.
+owner_now() { sed -n 's/^owner=//p' "$RUN/transaction" 2>/dev/null; }
 pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # hold SECONDS ROLE: the lock is held from here to the script's end, and by a docker command in
 # flight: whoever takes over waits for that command too. Opening needs no free space.
@@ -250,9 +260,10 @@ stand_down() {
     sync "$STATE" 2>/dev/null || sync
 }
 
-# For good: release RELEASE keeps the service. commit.sh ID PID STARTED-AT, as verified. Exits 0
-# committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any
-# more; 78 a restart policy could not be set.
+# For good: release RELEASE keeps the service. commit.sh ID PID STARTED-AT [OWNER], as verified.
+# Exits 0 committed; 75 busy; 76 no longer armed; 77 the container is not the verified one any
+# more; 78 a restart policy could not be set; 79 another controller took the transaction over.
+OWNER=${4:-$TX}
 LOG=$DIR/logs/commit.log
 hold 10 commit || { say "another script holds $STATE/mutate.lock"; exit 75; }
 [ -e "$DIR/committed" ] && { say "already committed"; exit 0; }
@@ -261,13 +272,24 @@ same() {
     [ "$(field "$1" '{{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}')" = "running $2 $3" ] ||
         { say "container $1 is not the one that was verified"; exit 77; }
 }
+# No owner at all is a host that rebooted: then the process is not the verified one.
+still_ours() {
+    _owner=$(owner_now)
+    [ "${_owner:-$OWNER}" = "$OWNER" ] && return 0
+    say "release $RELEASE was taken over by $(sed -n 's/^by=//p' "$RUN/transaction")"
+    exit 79
+}
 still_armed
+still_ours
 same "$1" "$2" "$3"
 journal commit "$WORDS"
 run docker update --restart unless-stopped 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || exit 78
 run docker update --restart always 2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b || exit 78
 same "$1" "$2" "$3"
+# A start after this one is somebody else's.
+printf '%s %s\n' "$1" "$3" >"$DIR/verified" || say "$DIR/verified could not be written"
 sync_docker
+still_ours
 decide armed committed || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }
 journal committed "release $RELEASE serves $SERVICE"
 mv -f "$STATE"/displaced/1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a.md "$DIR"/returned-1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a.md 2>/dev/null
