@@ -85,8 +85,9 @@ class Bench:
         if len(done) != len(now.releases):
             return False
         if done:
-            alone = [n for n, (_, s, _) in now.containers.items() if s == "running"] == ["glm53"]
-            return alone and ours is not None and ours[2] == "unless-stopped:0"
+            down = ("exited", "created")
+            alone = [n for n, (_, s, _) in now.containers.items() if s not in down] == ["glm53"]
+            return alone and ours is not None and ours[1:] == ("running", "unless-stopped:0")
         wanted = {furnish.PRODUCTION: "running", furnish.IDLE: "running"}
         return {n: s for n, (_, s, _) in now.containers.items()} == wanted
 
