@@ -1,0 +1,320 @@
+"""Containers that cannot simply be stopped: refused by name, permitted with what is lost said
+before, and watched until the commit. The owners are real: systemd, loops, containers.
+
+Every story is told on one host; three of them run side by side, and the slow turns tell each
+story on the other two hosts.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from rollpin.lab import furnish
+from rollpin.lab.host import Host
+
+from .controller import (
+    STATE,
+    Controller,
+    as_it_was,
+    await_on_host,
+    furnished,
+    journal,
+    look,
+    side_by_side,
+    untouched_since,
+)
+
+NEVER_READY = {"ROLLPIN_LAB_FAULT": "slow:600"}
+CRASHES = {"ROLLPIN_LAB_FAULT": "crash-load"}
+PRODUCTION = furnish.PRODUCTION
+ANYWAY = {"allow": PRODUCTION}
+UNIT = "lab-owner.service"
+
+Story = Callable[[Host], None]
+
+
+def refused(host: Host, *words: str, **data: str) -> str:
+    """A deploy is refused with these words, and touches nothing; the reason."""
+    since = untouched_since(host)
+    with Controller(host, **data) as run:
+        assert run.end() == 1
+        assert run.word() == "refused"
+        said = run.verdict()
+    for word in words:
+        assert word in said, said
+    assert untouched_since(host) == since
+    return said
+
+
+def live(host: Host, *words: str, **data: str) -> None:
+    """A deploy goes live, and its plan has these words."""
+    with Controller(host, **data) as run:
+        assert run.end(120) == 0
+        assert run.word() == "live"
+        for word in words:
+            assert word in run.output
+
+
+def state_of(host: Host, name: str) -> str:
+    found = host.container(name)
+    assert found is not None, name
+    return str(found["State"]["Status"])
+
+
+def relabelled(host: Host, *options: str) -> list[str]:
+    """Production, stood up anew with these options; how the host looks then."""
+    furnished(host)
+    words = furnish.production(furnish.image(host))
+    words[3:3] = options
+    host.run(f"docker rm -f {PRODUCTION} && {shlex.join(words)}", timeout=60)
+    furnish.wait_healthy(host)
+    return look(host)
+
+
+def sitting(host: Host, name: str, *options: str, command: Sequence[str] = ()) -> None:
+    """A container beside production that only sits there."""
+    words = ["docker", "run", "-d", "--name", name, *options, furnish.image(host)]
+    host.run([*words, *(command or ("python3", "-c", furnish.SIT))])
+
+
+@contextmanager
+def unit(host: Host, command: str, *lines: str) -> Iterator[None]:
+    """A service of the host that runs; its end leaves the container alone."""
+    text = "\n".join(["[Service]", f"ExecStart={command}", "KillSignal=SIGKILL", *lines, ""])
+    host.run(
+        f"cat >/etc/systemd/system/{UNIT} && systemctl daemon-reload && systemctl start {UNIT}",
+        stdin=text,
+    )
+    try:
+        yield
+    finally:
+        host.run(
+            f"systemctl stop {UNIT}; rm -f /etc/systemd/system/{UNIT}; systemctl daemon-reload;"
+            f" systemctl reset-failed {UNIT}",
+            check=False,
+        )
+
+
+# --- who fights back ------------------------------------------------------------------------------
+
+
+def a_unit_starts_it_again(host: Host) -> None:
+    """Refused by the unit's name; permitted it is taken back; with the unit stopped, as the refusal
+    says, it goes live.
+    """
+    before = furnished(host)
+    restarts = ("Restart=always", "RestartSec=0.1", "StartLimitIntervalSec=0")
+    with unit(host, f"/usr/bin/docker start -a {PRODUCTION}", *restarts):
+        stop = f"sudo systemctl stop {UNIT}"
+        told = f"the systemd unit {UNIT} (Restart=always) runs it"
+        refused(host, told, stop, f"DISPLACES={PRODUCTION}:anyway", f"--data allow={PRODUCTION}")
+        with Controller(host, engine=NEVER_READY, lease="10m", **ANYWAY) as run:
+            run.wait_for(f"permitted by --data allow: the systemd unit {UNIT} sees it stop")
+            assert run.end() == 1
+            assert run.word() == "restored"
+            assert f"{PRODUCTION} rose again: the systemd unit {UNIT} starts it. {stop}" in (
+                run.verdict()
+            )
+        as_it_was(host, before)
+        last = [e for e in journal(host) if e["event"] == "restoring"][-1]
+        assert f"rose again: the systemd unit {UNIT}" in last["detail"]
+        host.run(stop.removeprefix("sudo ").split())
+        live(host)
+        assert state_of(host, PRODUCTION) == "exited"
+
+
+def an_enabled_unit_and_its_script(host: Host) -> None:
+    """Not active, but it would start the container at the next boot, by a script with a variable."""
+    furnished(host)
+    script = f"#!/bin/sh\nNAME={PRODUCTION}\nexec docker \\\n  start $NAME\n"
+    host.run("cat >/usr/local/bin/lab-owner && chmod 755 /usr/local/bin/lab-owner", stdin=script)
+    install = ("RemainAfterExit=no", "[Install]", "WantedBy=multi-user.target")
+    with unit(host, "/usr/local/bin/lab-owner", *install):
+        host.run(f"systemctl enable {UNIT}; systemctl stop {UNIT}")
+        try:
+            refused(host, f"the systemd unit {UNIT} starts it at the next boot")
+            live(host, f"starts no unit: sudo systemctl start {UNIT}", **ANYWAY)
+            note = host.run(f"cat {STATE}/displaced/*.md").stdout
+            assert f"permitted by --data allow: the systemd unit {UNIT} sees it stop" in note
+        finally:
+            host.run(f"systemctl disable {UNIT}; rm -f /usr/local/bin/lab-owner", check=False)
+
+
+# As an autoheal does: through the socket, whenever it is down.
+AUTOHEAL = f"""
+import http.client, socket, time
+while True:
+    engine = http.client.HTTPConnection("engine")
+    engine.sock = socket.socket(socket.AF_UNIX)
+    engine.sock.connect("/var/run/docker.sock")
+    engine.request("POST", "/containers/{PRODUCTION}/start")
+    engine.getresponse().read()
+    engine.close()
+    time.sleep(0.1)
+"""
+
+
+def an_autoheal_starts_it_again(host: Host) -> None:
+    before = furnished(host)
+    sock = ("-v", "/var/run/docker.sock:/var/run/docker.sock")
+    env = ("-e", "AUTOHEAL_CONTAINER_LABEL=all", "--network", "host")
+    sitting(host, "autoheal", *sock, *env, command=("python3", "-c", AUTOHEAL))
+    try:
+        refused(host, "autoheal (autoheal) starts it again", "docker stop autoheal")
+        with Controller(host, rollpin_settle="600s", lease="10m", **ANYWAY) as run:
+            assert run.end() == 1
+            assert run.word() == "restored"
+            assert f"{PRODUCTION} rose again: autoheal (autoheal) starts it" in run.verdict()
+    finally:
+        host.run(["docker", "rm", "-f", "autoheal"])
+    as_it_was(host, before)
+
+
+def somebody_starts_it_again(host: Host) -> None:
+    """A loop in somebody's shell tells nothing before; while it settles it is found out."""
+    before = furnished(host)
+    with Controller(host, rollpin_settle="600s", lease="10m") as run:
+        run.wait_for("] ready and generating")
+        host.run(["docker", "start", PRODUCTION])
+        assert run.end() == 1
+        assert run.word() == "restored"
+        assert f"{PRODUCTION} rose again: who starts it is not known" in run.verdict()
+    as_it_was(host, before)
+
+
+def somebody_started_it_for_a_moment(host: Host) -> None:
+    """It is down again when it is looked at: its start tells."""
+    before = furnished(host)
+    with Controller(host, rollpin_settle="600s", lease="10m") as run:
+        run.wait_for("] ready and generating")
+        host.run(f"docker start {PRODUCTION} && docker kill {PRODUCTION}")
+        assert run.end() == 1
+        assert f"{PRODUCTION} rose again" in run.verdict()
+    as_it_was(host, before)
+
+
+def another_takes_its_place(host: Host) -> None:
+    """A swarm does not start the container again: it makes another one."""
+    labels = ("--label", "com.docker.swarm.service.id=s1")
+    labels += ("--label", "com.docker.swarm.service.name=chat")
+    before = relabelled(host, *labels)
+    refused(host, "the swarm service chat owns it", "docker service scale chat=0")
+    with Controller(host, rollpin_settle="600s", lease="10m", **ANYWAY) as run:
+        run.wait_for("] ready and generating")
+        sitting(host, "chat.1.next", "--network", "host", *labels)
+        assert run.end() == 1
+        assert run.word() == "restored"
+        said = f"chat.1.next (in place of {PRODUCTION}) rose again: the swarm service chat"
+        assert said in run.verdict()
+    host.run(["docker", "rm", "-f", "chat.1.next"])
+    as_it_was(host, before)
+
+
+# --- who suffers ----------------------------------------------------------------------------------
+
+
+def one_of_its_project_depends_on_it(host: Host) -> None:
+    def labels(service: str, needs: str = "") -> tuple[str, ...]:
+        key = "com.docker.compose"
+        named = {f"{key}.project": "chat", f"{key}.service": service, f"{key}.depends_on": needs}
+        return tuple(w for k, v in named.items() for w in ("--label", f"{k}={v}"))
+
+    relabelled(host, *labels("engine"))
+    needs = labels("gateway", "engine:service_started:false")
+    sitting(host, "gateway", "--network", "host", *needs)
+    refused(
+        host,
+        "gateway of the compose project chat depends on it",
+        "docker compose -p chat stop gateway",
+    )
+    live(host, "gateway of the compose project chat goes on without it", **ANYWAY)
+    assert state_of(host, "gateway") == "running"
+
+
+def a_sidecar_shares_its_network(host: Host) -> None:
+    furnished(host)
+    sitting(host, "metrics", "--network", f"container:{PRODUCTION}")
+    refused(host, "metrics shares its network namespace", "docker stop metrics")
+    live(host, "when it is back: docker restart metrics", **ANYWAY)
+    assert state_of(host, "metrics") == "running"
+
+
+def a_sidecar_is_displaced_with_it(host: Host) -> None:
+    """Nothing is refused: it goes too, and comes back after the one that it needs."""
+    furnished(host)
+    host.run(f"docker rm -f {furnish.IDLE}", check=False)
+    shares = ("--gpus", "all", "--restart", "always", "--network", f"container:{PRODUCTION}")
+    sitting(host, furnish.IDLE, *shares)
+    before = look(host)
+    with Controller(host, engine=CRASHES) as run:
+        assert run.end() == 1
+        assert run.word() == "restored"
+    as_it_was(host, before)
+
+
+# --- what it loses --------------------------------------------------------------------------------
+
+
+def a_paused_one_comes_back_running(host: Host) -> None:
+    before = furnished(host)
+    host.run(["docker", "pause", PRODUCTION])
+    refused(host, "it is paused, and a stop loses that", f"docker unpause {PRODUCTION}")
+    with Controller(host, engine=CRASHES, **ANYWAY) as run:
+        run.wait_for("permitted by --data allow: it is paused: what it held in memory is lost")
+        assert run.end() == 1
+        assert run.word() == "restored"
+    as_it_was(host, before)
+
+
+def one_that_keeps_crashing(host: Host) -> None:
+    furnished(host)
+    host.run(f"docker rm -f {furnish.IDLE}", check=False)
+    crashing = ("--gpus", "all", "--restart", "always", "--network", "host")
+    sitting(host, furnish.IDLE, *crashing, command=("sh", "-c", "exit 3"))
+    # docker waits twice as long each time
+    count = f"$(docker inspect -f '{{{{.RestartCount}}}}' {furnish.IDLE})"
+    await_on_host(host, f'[ "{count}" -ge 7 ]', 60)
+    restarting = f"docker inspect -f '{{{{.State.Status}}}}' {furnish.IDLE} | grep -q restarting"
+    await_on_host(host, restarting)
+    refused(host, f"{furnish.IDLE} (", "it is restarting: it cannot be said")
+    live(host, "it comes back by one start, which may fail", allow=furnish.IDLE)
+    assert state_of(host, furnish.IDLE) == "exited"
+
+
+def one_that_a_stop_deletes(host: Host) -> None:
+    """Whoever permits it."""
+    furnished(host)
+    host.run(f"docker rm -f {furnish.IDLE}", check=False)
+    sitting(host, furnish.IDLE, "--rm", "--gpus", "all", "--network", "host")
+    for data in ({}, {"allow": furnish.IDLE}):
+        refused(host, f"{furnish.IDLE} (", "it was run with --rm: a stop deletes it", **data)
+    refused(host, "'nobody' is not in DISPLACES", allow="nobody")
+
+
+STORIES: list[Story] = [
+    a_unit_starts_it_again, a_paused_one_comes_back_running, somebody_starts_it_again,
+    # slow from here on
+    an_autoheal_starts_it_again, an_enabled_unit_and_its_script, one_that_a_stop_deletes,
+    another_takes_its_place, one_of_its_project_depends_on_it, a_sidecar_shares_its_network,
+    a_sidecar_is_displaced_with_it, one_that_keeps_crashing, somebody_started_it_for_a_moment,
+]  # fmt: skip
+
+
+def _rounds() -> Iterator[Any]:
+    """Three stories a round, one on each host; the second and third turn move them on."""
+    for turn in range(3):
+        for first in range(0, len(STORIES), 3):
+            three = STORIES[first : first + 3]
+            turned = three[turn:] + three[:turn]
+            marks = [pytest.mark.slow] if turn or first else []
+            yield pytest.param(turned, marks=marks, id=", ".join(s.__name__ for s in turned))
+
+
+@pytest.mark.parametrize("stories", list(_rounds()))
+def test_stories(all_hosts: list[Host], stories: list[Story]) -> None:
+    side_by_side(all_hosts[:3], lambda host: stories[all_hosts.index(host)](host))
