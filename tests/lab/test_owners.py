@@ -34,6 +34,11 @@ CRASHES = {"ROLLPIN_LAB_FAULT": "crash-load"}
 PRODUCTION = furnish.PRODUCTION
 ANYWAY = {"allow": PRODUCTION}
 UNIT = "lab-owner.service"
+STOP = f"sudo systemctl stop {UNIT}"
+RESTARTS = (
+    *(f"/usr/bin/docker start -a {PRODUCTION}", "Restart=always", "RestartSec=0.1"),
+    *("[Unit]", "StartLimitIntervalSec=0"),
+)
 
 Story = Callable[[Host], None]
 
@@ -104,32 +109,36 @@ def unit(host: Host, command: str, *lines: str) -> Iterator[None]:
 
 
 def a_unit_starts_it_again(host: Host) -> None:
-    """Refused by the unit's name; permitted it is taken back; with the unit stopped, as the refusal
-    says, it goes live.
-    """
+    """Refused by the unit's name; permitted, the release is taken back."""
     before = furnished(host)
-    restarts = ("Restart=always", "RestartSec=0.1", "StartLimitIntervalSec=0")
-    with unit(host, f"/usr/bin/docker start -a {PRODUCTION}", *restarts):
-        stop = f"sudo systemctl stop {UNIT}"
+    with unit(host, *RESTARTS):
         told = f"the systemd unit {UNIT} (Restart=always) runs it"
-        refused(host, told, stop, f"DISPLACES={PRODUCTION}:anyway", f"--data allow={PRODUCTION}")
+        refused(host, told, STOP, f"DISPLACES={PRODUCTION}:anyway", f"--data allow={PRODUCTION}")
         with Controller(host, engine=NEVER_READY, lease="10m", **ANYWAY) as run:
             run.wait_for(f"permitted by --data allow: the systemd unit {UNIT} sees it stop")
             assert run.end() == 1
             assert run.word() == "restored"
-            assert f"{PRODUCTION} rose again: the systemd unit {UNIT} starts it. {stop}" in (
+            assert f"{PRODUCTION} rose again: the systemd unit {UNIT} starts it. {STOP}" in (
                 run.verdict()
             )
         as_it_was(host, before)
         last = [e for e in journal(host) if e["event"] == "restoring"][-1]
         assert f"rose again: the systemd unit {UNIT}" in last["detail"]
-        host.run(stop.removeprefix("sudo ").split())
+
+
+def a_unit_that_was_stopped(host: Host) -> None:
+    """As the refusal says: nothing is to be permitted then."""
+    furnished(host)
+    with unit(host, *RESTARTS):
+        refused(host, STOP)
+        host.run(STOP.removeprefix("sudo ").split())
+        assert state_of(host, PRODUCTION) == "running"
         live(host)
         assert state_of(host, PRODUCTION) == "exited"
 
 
 def an_enabled_unit_and_its_script(host: Host) -> None:
-    """Not active, but it would start the container at the next boot, by a script with a variable."""
+    """Not active, but at the next boot it would start the container, by a variable of a script."""
     furnished(host)
     script = f"#!/bin/sh\nNAME={PRODUCTION}\nexec docker \\\n  start $NAME\n"
     host.run("cat >/usr/local/bin/lab-owner && chmod 755 /usr/local/bin/lab-owner", stdin=script)
@@ -143,6 +152,38 @@ def an_enabled_unit_and_its_script(host: Host) -> None:
             assert f"permitted by --data allow: the systemd unit {UNIT} sees it stop" in note
         finally:
             host.run(f"systemctl disable {UNIT}; rm -f /usr/local/bin/lab-owner", check=False)
+
+
+def a_timer_starts_it_again(host: Host) -> None:
+    before = furnished(host)
+    timer = UNIT.replace(".service", ".timer")
+    text = "[Timer]\nOnActiveSec=0\nOnUnitInactiveSec=1\nAccuracySec=100ms\n"
+    path = f"/etc/systemd/system/{timer}"
+    host.run(["sh", "-c", f"cat >{path}"], stdin=text)
+    try:
+        with unit(host, f"/usr/bin/docker start {PRODUCTION}", "Type=oneshot"):
+            host.run(["systemctl", "start", timer])
+            stop = f"sudo systemctl stop {timer} {UNIT}"
+            refused(host, f"the systemd unit {UNIT}, which {timer} runs, starts it again", stop)
+            with Controller(host, rollpin_settle="600s", lease="10m", **ANYWAY) as run:
+                assert run.end() == 1
+                assert run.word() == "restored"
+                assert f"{PRODUCTION} rose again: the systemd unit {UNIT}" in run.verdict()
+            host.run(["systemctl", "stop", timer])
+    finally:
+        host.run(f"systemctl stop {timer}; rm -f {path}; systemctl daemon-reload", check=False)
+    as_it_was(host, before)
+
+
+def a_crontab_starts_it_again(host: Host) -> None:
+    furnished(host)
+    line = f"*/5 * * * * root docker start {PRODUCTION} >/dev/null\n"
+    host.run("mkdir -p /etc/cron.d && cat >/etc/cron.d/lab-owner", stdin=line)
+    try:
+        told = "a line of /etc/cron.d/lab-owner starts it again when its time comes"
+        refused(host, told, "Take the line out of /etc/cron.d/lab-owner")
+    finally:
+        host.run("rm -f /etc/cron.d/lab-owner")
 
 
 # As an autoheal does: through the socket, whenever it is down.
@@ -302,6 +343,7 @@ STORIES: list[Story] = [
     an_autoheal_starts_it_again, an_enabled_unit_and_its_script, one_that_a_stop_deletes,
     another_takes_its_place, one_of_its_project_depends_on_it, a_sidecar_shares_its_network,
     a_sidecar_is_displaced_with_it, one_that_keeps_crashing, somebody_started_it_for_a_moment,
+    a_unit_that_was_stopped, a_timer_starts_it_again, a_crontab_starts_it_again,
 ]  # fmt: skip
 
 
