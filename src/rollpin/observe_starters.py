@@ -72,7 +72,7 @@ def _with_scripts(
     for command in commands:
         command = _expanded(command, env)
         yield command
-        words = re.split(r"[\s;'\"]+", command)
+        words = re.split(r"[\s;:='\"]+", command)
         for path, body in scripts.items():
             if path in words:
                 given = words[words.index(path) + 1 :]

@@ -32,7 +32,6 @@ from .controller import (
 NEVER_READY = {"ROLLPIN_LAB_FAULT": "slow:600"}
 CRASHES = {"ROLLPIN_LAB_FAULT": "crash-load"}
 PRODUCTION = furnish.PRODUCTION
-ANYWAY = {"allow": PRODUCTION}
 UNIT = "lab-owner.service"
 STOP = f"sudo systemctl stop {UNIT}"
 RESTARTS = (
@@ -71,14 +70,18 @@ def state_of(host: Host, name: str) -> str:
     return str(found["State"]["Status"])
 
 
-def relabelled(host: Host, *options: str) -> list[str]:
-    """Production, stood up anew with these options; how the host looks then."""
+@contextmanager
+def relabelled(host: Host, *options: str) -> Iterator[list[str]]:
+    """Production, stood up anew with these options; how the host looks then. Gone afterwards."""
     furnished(host)
     words = furnish.production(furnish.image(host))
     words[3:3] = options
     host.run(f"docker rm -f {PRODUCTION} && {shlex.join(words)}", timeout=60)
     furnish.wait_healthy(host)
-    return look(host)
+    try:
+        yield look(host)
+    finally:
+        host.run(["docker", "rm", "-f", PRODUCTION])
 
 
 def sitting(host: Host, name: str, *options: str, command: Sequence[str] = ()) -> None:
@@ -114,7 +117,7 @@ def a_unit_starts_it_again(host: Host) -> None:
     with unit(host, *RESTARTS):
         told = f"the systemd unit {UNIT} (Restart=always) runs it"
         refused(host, told, STOP, f"DISPLACES={PRODUCTION}:anyway", f"--data allow={PRODUCTION}")
-        with Controller(host, engine=NEVER_READY, lease="10m", **ANYWAY) as run:
+        with Controller(host, engine=NEVER_READY, lease="10m", allow=PRODUCTION) as run:
             run.wait_for(f"permitted by --data allow: the systemd unit {UNIT} sees it stop")
             assert run.end() == 1
             assert run.word() == "restored"
@@ -147,7 +150,7 @@ def an_enabled_unit_and_its_script(host: Host) -> None:
         host.run(f"systemctl enable {UNIT}; systemctl stop {UNIT}")
         try:
             refused(host, f"the systemd unit {UNIT} starts it at the next boot")
-            live(host, f"starts no unit: sudo systemctl start {UNIT}", **ANYWAY)
+            live(host, f"starts no unit: sudo systemctl start {UNIT}", allow=PRODUCTION)
             note = host.run(f"cat {STATE}/displaced/*.md").stdout
             assert f"permitted by --data allow: the systemd unit {UNIT} sees it stop" in note
         finally:
@@ -165,7 +168,7 @@ def a_timer_starts_it_again(host: Host) -> None:
             host.run(["systemctl", "start", timer])
             stop = f"sudo systemctl stop {timer} {UNIT}"
             refused(host, f"the systemd unit {UNIT}, which {timer} runs, starts it again", stop)
-            with Controller(host, rollpin_settle="600s", lease="10m", **ANYWAY) as run:
+            with Controller(host, rollpin_settle="600s", lease="10m", allow=PRODUCTION) as run:
                 assert run.end() == 1
                 assert run.word() == "restored"
                 assert f"{PRODUCTION} rose again: the systemd unit {UNIT}" in run.verdict()
@@ -207,7 +210,8 @@ def an_autoheal_starts_it_again(host: Host) -> None:
     sitting(host, "autoheal", *sock, *env, command=("python3", "-c", AUTOHEAL))
     try:
         refused(host, "autoheal (autoheal) starts it again", "docker stop autoheal")
-        with Controller(host, rollpin_settle="600s", lease="10m", **ANYWAY) as run:
+        both = f"{PRODUCTION},{furnish.IDLE}"
+        with Controller(host, rollpin_settle="600s", lease="10m", allow=both) as run:
             assert run.end() == 1
             assert run.word() == "restored"
             assert f"{PRODUCTION} rose again: autoheal (autoheal) starts it" in run.verdict()
@@ -243,17 +247,17 @@ def another_takes_its_place(host: Host) -> None:
     """A swarm does not start the container again: it makes another one."""
     labels = ("--label", "com.docker.swarm.service.id=s1")
     labels += ("--label", "com.docker.swarm.service.name=chat")
-    before = relabelled(host, *labels)
-    refused(host, "the swarm service chat owns it", "docker service scale chat=0")
-    with Controller(host, rollpin_settle="600s", lease="10m", **ANYWAY) as run:
-        run.wait_for("] ready and generating")
-        sitting(host, "chat.1.next", "--network", "host", *labels)
-        assert run.end() == 1
-        assert run.word() == "restored"
-        said = f"chat.1.next (in place of {PRODUCTION}) rose again: the swarm service chat"
-        assert said in run.verdict()
-    host.run(["docker", "rm", "-f", "chat.1.next"])
-    as_it_was(host, before)
+    with relabelled(host, *labels) as before:
+        refused(host, "the swarm service chat owns it", "docker service scale chat=0")
+        with Controller(host, rollpin_settle="600s", lease="10m", allow=PRODUCTION) as run:
+            run.wait_for("] ready and generating")
+            sitting(host, "chat.1.next", "--network", "host", *labels)
+            assert run.end() == 1
+            assert run.word() == "restored"
+            said = f"chat.1.next (in place of {PRODUCTION}) rose again: the swarm service chat"
+            assert said in run.verdict()
+        host.run(["docker", "rm", "-f", "chat.1.next"])
+        as_it_was(host, before)
 
 
 # --- who suffers ----------------------------------------------------------------------------------
@@ -265,23 +269,20 @@ def one_of_its_project_depends_on_it(host: Host) -> None:
         named = {f"{key}.project": "chat", f"{key}.service": service, f"{key}.depends_on": needs}
         return tuple(w for k, v in named.items() for w in ("--label", f"{k}={v}"))
 
-    relabelled(host, *labels("engine"))
-    needs = labels("gateway", "engine:service_started:false")
-    sitting(host, "gateway", "--network", "host", *needs)
-    refused(
-        host,
-        "gateway of the compose project chat depends on it",
-        "docker compose -p chat stop gateway",
-    )
-    live(host, "gateway of the compose project chat goes on without it", **ANYWAY)
-    assert state_of(host, "gateway") == "running"
+    who = "gateway of the compose project chat"
+    with relabelled(host, *labels("engine")):
+        needs = labels("gateway", "engine:service_started:false")
+        sitting(host, "gateway", "--network", "host", *needs)
+        refused(host, f"{who} depends on it", "docker compose -p chat stop gateway")
+        live(host, f"{who} goes on without it", allow=PRODUCTION)
+        assert state_of(host, "gateway") == "running"
 
 
 def a_sidecar_shares_its_network(host: Host) -> None:
     furnished(host)
     sitting(host, "metrics", "--network", f"container:{PRODUCTION}")
     refused(host, "metrics shares its network namespace", "docker stop metrics")
-    live(host, "when it is back: docker restart metrics", **ANYWAY)
+    live(host, "when it is back: docker restart metrics", allow=PRODUCTION)
     assert state_of(host, "metrics") == "running"
 
 
@@ -305,7 +306,7 @@ def a_paused_one_comes_back_running(host: Host) -> None:
     before = furnished(host)
     host.run(["docker", "pause", PRODUCTION])
     refused(host, "it is paused, and a stop loses that", f"docker unpause {PRODUCTION}")
-    with Controller(host, engine=CRASHES, **ANYWAY) as run:
+    with Controller(host, engine=CRASHES, allow=PRODUCTION) as run:
         run.wait_for("permitted by --data allow: it is paused: what it held in memory is lost")
         assert run.end() == 1
         assert run.word() == "restored"
@@ -332,9 +333,12 @@ def one_that_a_stop_deletes(host: Host) -> None:
     furnished(host)
     host.run(f"docker rm -f {furnish.IDLE}", check=False)
     sitting(host, furnish.IDLE, "--rm", "--gpus", "all", "--network", "host")
-    for data in ({}, {"allow": furnish.IDLE}):
-        refused(host, f"{furnish.IDLE} (", "it was run with --rm: a stop deletes it", **data)
-    refused(host, "'nobody' is not in DISPLACES", allow="nobody")
+    words = (f"{furnish.IDLE} (", "it was run with --rm: a stop deletes it")
+    refused(host, *words)
+    refused(host, *words, allow=furnish.IDLE)
+    with Controller(host, allow="nobody") as run:
+        assert run.end() == 1
+        assert "--data allow: 'nobody' is not in DISPLACES of the profile" in run.output
 
 
 STORIES: list[Story] = [

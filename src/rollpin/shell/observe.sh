@@ -186,7 +186,7 @@ starters() {
     fi
     _cron=$(grep -Hs '^[^#]*[^# ]' /etc/crontab /etc/cron.d/* /var/spool/cron/crontabs/* /var/spool/cron/*)
     _scripts=$(printf '%s\n%s\n' "$(printf '%s\n' "$_units" | grep '^Exec')" "$_cron" |
-        tr ' ;:"'"'"'' '\n' | grep '^/' | sort -u |
+        tr ' =;:"'"'"'' '\n' | grep '^/' | sort -u |
         xargs -r sh -c 'find -H "$@" -maxdepth 0 -type f -size -256 -exec grep -lI docker {} +' sh 2>/dev/null |
         grep -v '^/etc/cron')
     printf '%s\n' "$_scripts" | while IFS= read -r _path; do
