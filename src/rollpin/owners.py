@@ -53,10 +53,11 @@ def catches(c: Container, state: HostState, together: Collection[str] = ()) -> t
 
     together: ids of containers that are stopped with it; they suffer nothing more.
     """
-    others = () if isinstance(state.containers, Unknown) else state.containers
-    others = tuple(o for o in others if o.alive and o.id != c.id and o.id not in together)
+    every = () if isinstance(state.containers, Unknown) else state.containers
+    others = tuple(o for o in every if o.alive and o.id != c.id and o.id not in together)
     out = [*_own_state(c), *_started_by(c, state.starters), *_managed(c), *_healed(c, others)]
     if c.alive:
+        out += _orphan(c, every)
         out += [*_dependants(c, others), *_sidecars(c, others)]
     return tuple(out)
 
@@ -101,6 +102,24 @@ def _own_state(c: Container) -> Iterator[Catch]:
             "it is restarting: it comes back by one start, which may fail as it does now",
             f"See why it fails (docker logs {c.name}), or stop it yourself",
         )
+
+
+def _orphan(c: Container, every: Sequence[Container]) -> Iterator[Catch]:
+    """It runs on in the namespace of a container that does not: docker starts it no more."""
+    host = c.record.get("HostConfig") or {}
+    for key in ("NetworkMode", "PidMode", "IpcMode"):
+        kind, colon, ident = str(host.get(key) or "").partition(":")
+        if kind != "container" or not colon:
+            continue
+        if not any(o.alive and ident in (o.id, o.id[:12], o.name) for o in every):
+            yield Catch(
+                "",
+                f"it lives in a namespace of the container {ident[:12]}, which does not run: once"
+                " stopped it cannot be started again",
+                f"it cannot be started again without the container {ident[:12]}",
+                f"Make {c.name} anew beside a container that runs, or stop it yourself",
+            )
+            return
 
 
 def _started_by(c: Container, starters: tuple[Starter, ...] | Unknown) -> Iterator[Catch]:

@@ -42,8 +42,8 @@ RESTARTS = (
 Story = Callable[[Host], None]
 
 
-def refused(host: Host, *words: str, **data: str) -> str:
-    """A deploy is refused with these words, and touches nothing; the reason."""
+def refused(host: Host, *words: str, **data: Any) -> None:
+    """A deploy is refused with these words, and touches nothing."""
     since = untouched_since(host)
     with Controller(host, **data) as run:
         assert run.end() == 1
@@ -52,10 +52,9 @@ def refused(host: Host, *words: str, **data: str) -> str:
     for word in words:
         assert word in said, said
     assert untouched_since(host) == since
-    return said
 
 
-def live(host: Host, *words: str, **data: str) -> None:
+def live(host: Host, *words: str, **data: Any) -> None:
     """A deploy goes live, and its plan has these words."""
     with Controller(host, **data) as run:
         assert run.end(120) == 0
@@ -88,6 +87,18 @@ def sitting(host: Host, name: str, *options: str, command: Sequence[str] = ()) -
     """A container beside production that only sits there."""
     words = ["docker", "run", "-d", "--name", name, *options, furnish.image(host)]
     host.run([*words, *(command or ("python3", "-c", furnish.SIT))])
+
+
+@contextmanager
+def idle_one(host: Host, *options: str, command: Sequence[str] = ()) -> Iterator[None]:
+    """The idle container that the profile displaces, run with these options. Gone afterwards."""
+    furnished(host)
+    host.run(f"docker rm -f {furnish.IDLE}", check=False)
+    sitting(host, furnish.IDLE, "--gpus", "all", *options, command=command)
+    try:
+        yield
+    finally:
+        host.run(f"docker rm -f {furnish.IDLE}", check=False)
 
 
 @contextmanager
@@ -245,8 +256,7 @@ def somebody_started_it_for_a_moment(host: Host) -> None:
 
 def another_takes_its_place(host: Host) -> None:
     """A swarm does not start the container again: it makes another one."""
-    labels = ("--label", "com.docker.swarm.service.id=s1")
-    labels += ("--label", "com.docker.swarm.service.name=chat")
+    labels = [f"--label=com.docker.swarm.service.{x}" for x in ("id=s1", "name=chat")]
     with relabelled(host, *labels) as before:
         refused(host, "the swarm service chat owns it", "docker service scale chat=0")
         with Controller(host, rollpin_settle="600s", lease="10m", allow=PRODUCTION) as run:
@@ -288,15 +298,21 @@ def a_sidecar_shares_its_network(host: Host) -> None:
 
 def a_sidecar_is_displaced_with_it(host: Host) -> None:
     """Nothing is refused: it goes too, and comes back after the one that it needs."""
+    with idle_one(host, "--restart", "always", "--network", f"container:{PRODUCTION}"):
+        before = look(host)
+        with Controller(host, engine=CRASHES) as run:
+            assert run.end() == 1
+            assert run.word() == "restored"
+        as_it_was(host, before)
+
+
+def the_orphan_of_a_sidecar(host: Host) -> None:
+    """What it shares was another container's, which is gone: docker starts it no more."""
     furnished(host)
-    host.run(f"docker rm -f {furnish.IDLE}", check=False)
-    shares = ("--gpus", "all", "--restart", "always", "--network", f"container:{PRODUCTION}")
-    sitting(host, furnish.IDLE, *shares)
-    before = look(host)
-    with Controller(host, engine=CRASHES) as run:
-        assert run.end() == 1
-        assert run.word() == "restored"
-    as_it_was(host, before)
+    sitting(host, "other", "--network", "host")
+    with idle_one(host, "--restart", "always", "--network", "container:other"):
+        host.run(["docker", "rm", "-f", "other"])
+        refused(host, f"{furnish.IDLE} (", "once stopped it cannot be started again")
 
 
 # --- what it loses --------------------------------------------------------------------------------
@@ -314,31 +330,33 @@ def a_paused_one_comes_back_running(host: Host) -> None:
 
 
 def one_that_keeps_crashing(host: Host) -> None:
-    furnished(host)
-    host.run(f"docker rm -f {furnish.IDLE}", check=False)
-    crashing = ("--gpus", "all", "--restart", "always", "--network", "host")
-    sitting(host, furnish.IDLE, *crashing, command=("sh", "-c", "exit 3"))
-    # docker waits twice as long each time
-    count = f"$(docker inspect -f '{{{{.RestartCount}}}}' {furnish.IDLE})"
-    await_on_host(host, f'[ "{count}" -ge 7 ]', 60)
-    restarting = f"docker inspect -f '{{{{.State.Status}}}}' {furnish.IDLE} | grep -q restarting"
-    await_on_host(host, restarting)
-    refused(host, f"{furnish.IDLE} (", "it is restarting: it cannot be said")
-    live(host, "it comes back by one start, which may fail", allow=furnish.IDLE)
-    assert state_of(host, furnish.IDLE) == "exited"
+    options = ("--restart", "always", "--network", "host")
+    with idle_one(host, *options, command=("sh", "-c", "exit 3")):
+        # docker waits twice as long each time
+        count = f"$(docker inspect -f '{{{{.RestartCount}}}}' {furnish.IDLE})"
+        await_on_host(host, f'[ "{count}" -ge 7 ]', 60)
+        restarting = f"docker inspect -f '{{{{.State.Status}}}}' {furnish.IDLE}"
+        await_on_host(host, f"{restarting} | grep -q restarting")
+        refused(host, f"{furnish.IDLE} (", "it is restarting: it cannot be said")
+        live(host, "it comes back by one start, which may fail", allow=furnish.IDLE)
+        assert state_of(host, furnish.IDLE) == "exited"
 
 
 def one_that_a_stop_deletes(host: Host) -> None:
     """Whoever permits it."""
+    with idle_one(host, "--rm", "--network", "host"):
+        words = (f"{furnish.IDLE} (", "it was run with --rm: a stop deletes it")
+        refused(host, *words)
+        refused(host, *words, allow=furnish.IDLE)
     furnished(host)
-    host.run(f"docker rm -f {furnish.IDLE}", check=False)
-    sitting(host, furnish.IDLE, "--rm", "--gpus", "all", "--network", "host")
-    words = (f"{furnish.IDLE} (", "it was run with --rm: a stop deletes it")
-    refused(host, *words)
-    refused(host, *words, allow=furnish.IDLE)
     with Controller(host, allow="nobody") as run:
         assert run.end() == 1
         assert "--data allow: 'nobody' is not in DISPLACES of the profile" in run.output
+
+
+def refused_before_anything_is_stopped(host: Host) -> None:
+    a_crontab_starts_it_again(host)
+    the_orphan_of_a_sidecar(host)
 
 
 STORIES: list[Story] = [
@@ -347,7 +365,7 @@ STORIES: list[Story] = [
     an_autoheal_starts_it_again, an_enabled_unit_and_its_script, one_that_a_stop_deletes,
     another_takes_its_place, one_of_its_project_depends_on_it, a_sidecar_shares_its_network,
     a_sidecar_is_displaced_with_it, one_that_keeps_crashing, somebody_started_it_for_a_moment,
-    a_unit_that_was_stopped, a_timer_starts_it_again, a_crontab_starts_it_again,
+    a_unit_that_was_stopped, a_timer_starts_it_again, refused_before_anything_is_stopped,
 ]  # fmt: skip
 
 

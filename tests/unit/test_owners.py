@@ -224,6 +224,13 @@ def test_a_sidecar_that_is_displaced_too_comes_back_after_it() -> None:
         assert [s.container.name for s in plan.stops] == ["glm53-pp4", "dsv4_scan"]
 
 
+@pytest.mark.parametrize("others", [(), (a.down(a.production()),)])
+def test_a_sidecar_whose_container_is_down_cannot_come_back(others: tuple[Container, ...]) -> None:
+    orphan = a.scan(network=f"container:{a.PP4}")
+    said = only(a.plan(a.host(orphan, *others, last_log={a.SCAN: None})))
+    assert f"a namespace of the container {a.PP4[:12]}, which does not run" in said
+
+
 def test_a_circle_has_an_order_too() -> None:
     one = compose(a.production(), "chat", "one", "two:service_started")
     two = compose(a.scan(), "chat", "two", "one:service_started")
