@@ -168,7 +168,7 @@ class Starter:
     """
 
     name: str  # scan.service, or the crontab's path
-    commands: tuple[str, ...]
+    commands: tuple[str, ...] = field(repr=False)
     active: bool = True
     enabled: bool = True
     restart: str = ""  # no, always, on-failure …

@@ -45,13 +45,17 @@ Story = Callable[[Host], None]
 def refused(host: Host, *words: str, **data: Any) -> None:
     """A deploy is refused with these words, and touches nothing."""
     since = untouched_since(host)
+    said_refused(host, *words, **data)
+    assert untouched_since(host) == since
+
+
+def said_refused(host: Host, *words: str, **data: Any) -> None:
     with Controller(host, **data) as run:
         assert run.end() == 1
         assert run.word() == "refused"
         said = run.verdict()
     for word in words:
         assert word in said, said
-    assert untouched_since(host) == since
 
 
 def live(host: Host, *words: str, **data: Any) -> None:
@@ -92,7 +96,6 @@ def sitting(host: Host, name: str, *options: str, command: Sequence[str] = ()) -
 @contextmanager
 def idle_one(host: Host, *options: str, command: Sequence[str] = ()) -> Iterator[None]:
     """The idle container that the profile displaces, run with these options. Gone afterwards."""
-    furnished(host)
     host.run(f"docker rm -f {furnish.IDLE}", check=False)
     sitting(host, furnish.IDLE, "--gpus", "all", *options, command=command)
     try:
@@ -298,6 +301,7 @@ def a_sidecar_shares_its_network(host: Host) -> None:
 
 def a_sidecar_is_displaced_with_it(host: Host) -> None:
     """Nothing is refused: it goes too, and comes back after the one that it needs."""
+    furnished(host)
     with idle_one(host, "--restart", "always", "--network", f"container:{PRODUCTION}"):
         before = look(host)
         with Controller(host, engine=CRASHES) as run:
@@ -330,6 +334,7 @@ def a_paused_one_comes_back_running(host: Host) -> None:
 
 
 def one_that_keeps_crashing(host: Host) -> None:
+    furnished(host)
     options = ("--restart", "always", "--network", "host")
     with idle_one(host, *options, command=("sh", "-c", "exit 3")):
         # docker waits twice as long each time
@@ -337,18 +342,18 @@ def one_that_keeps_crashing(host: Host) -> None:
         await_on_host(host, f'[ "{count}" -ge 7 ]', 60)
         restarting = f"docker inspect -f '{{{{.State.Status}}}}' {furnish.IDLE}"
         await_on_host(host, f"{restarting} | grep -q restarting")
-        refused(host, f"{furnish.IDLE} (", "it is restarting: it cannot be said")
+        said_refused(host, f"{furnish.IDLE} (", "it is restarting: it cannot be said")
         live(host, "it comes back by one start, which may fail", allow=furnish.IDLE)
         assert state_of(host, furnish.IDLE) == "exited"
 
 
 def one_that_a_stop_deletes(host: Host) -> None:
     """Whoever permits it."""
+    furnished(host)
     with idle_one(host, "--rm", "--network", "host"):
         words = (f"{furnish.IDLE} (", "it was run with --rm: a stop deletes it")
         refused(host, *words)
         refused(host, *words, allow=furnish.IDLE)
-    furnished(host)
     with Controller(host, allow="nobody") as run:
         assert run.end() == 1
         assert "--data allow: 'nobody' is not in DISPLACES of the profile" in run.output

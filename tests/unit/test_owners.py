@@ -17,7 +17,7 @@ from rollpin.plan import Plan, decided_difference
 from rollpin.policy import allowed_by_run
 from rollpin.profile_values import Displace, displaces
 from rollpin.report import plan_text
-from rollpin.scripts import Bound
+from rollpin.scripts import Bound, forward
 
 from . import builders as a
 from .builders import WHY, only
@@ -280,6 +280,9 @@ def test_its_own_state_is_permitted_too(status: str) -> None:
     assert f"permitted by --data allow: it is {status}: " in plan_text(plan)
     assert plan.stops[0].was_running
     assert plan.stops[0].unsteady is (status == "restarting")
+    stops = [x for x in forward(plan) if "stop" in x or "unpause" in x]
+    woken = [f"docker unpause {a.PP4}"] if status == "paused" else []
+    assert stops == [*woken, f"docker stop -t 120 {a.PP4}"]
 
 
 def test_one_that_a_stop_deletes_is_never_permitted() -> None:
