@@ -280,7 +280,7 @@ def test_its_own_state_is_permitted_too(status: str) -> None:
     assert f"permitted by --data allow: it is {status}: " in plan_text(plan)
     assert plan.stops[0].was_running
     assert plan.stops[0].unsteady is (status == "restarting")
-    stops = [x for x in forward(plan) if "stop" in x or "unpause" in x]
+    stops = [x for x in forward(plan) if x.startswith(("docker stop", "docker unpause"))]
     woken = [f"docker unpause {a.PP4}"] if status == "paused" else []
     assert stops == [*woken, f"docker stop -t 120 {a.PP4}"]
 
