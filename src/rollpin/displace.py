@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
-from rollpin import durations, recreate, releases
+from rollpin import durations, owners, recreate, releases
 from rollpin.collisions import Collision, Refusal
 from rollpin.observe import Container, HostState, Unknown
+from rollpin.owners import Catch
 from rollpin.places import STATE_DIR
 from rollpin.plan import Stop
 from rollpin.profile import Profile
 from rollpin.profile_values import Displace
 
 
-def displace(collision: Collision, profile: Profile, state: HostState) -> Stop | Refusal:
+def displace(
+    collision: Collision, profile: Profile, state: HostState, together: Collection[str] = ()
+) -> Stop | Refusal:
+    """together: ids of all the containers that would be stopped with it."""
     c = collision.container
     held = f"{c.name} ({c.id[:12]}, {c.image}, {c.status}) {' and '.join(collision.reasons)}"
     permitted = next((d for d in profile.displaces if d.name == c.name), None)
@@ -31,7 +36,10 @@ def displace(collision: Collision, profile: Profile, state: HostState) -> Stop |
             f"{profile.name} does not say that it may displace {c.name}",
             f"Stop it yourself, or add {c.name} to DISPLACES in {profile.path}.",
         )
+    caught = owners.catches(c, state, together)
     reason = unrestorable(c) or _not_idle(c, permitted, state)
+    if not reason and caught and not permitted.anyway:
+        reason = _caught(c, caught)
     if reason:
         return Refusal(held, *reason)
     records = releases.displaced_now(state)
@@ -44,27 +52,30 @@ def displace(collision: Collision, profile: Profile, state: HostState) -> Stop |
         reasons=collision.reasons,
         grace=profile.displace_stop_timeout,
         again=recreate.of(c, state),
+        permitted=permitted.anyway,
+        catches=caught,
     )
 
 
 def unrestorable(c: Container) -> tuple[str, str] | None:
-    """Why this container could not be put back exactly as it was; None when it can."""
+    """Why nothing that is permitted could put this container back; None when it can be."""
     if c.auto_remove:
         return (
-            "it was run with --rm: a stop deletes it, and nothing could bring it back",
+            "it was run with --rm: a stop deletes it, and it could not be put back as it was",
             f"Run {c.name} without --rm, or stop it yourself.",
         )
-    if c.status == "paused":
-        return (
-            "it is paused, and a stop loses that",
-            f"docker unpause {c.name}, or stop it yourself.",
-        )
-    if c.status == "restarting":
-        return (
-            "it is restarting: it cannot be said what state to give back",
-            f"See why it fails (docker logs {c.name}), or stop it yourself.",
-        )
     return None
+
+
+def _caught(c: Container, caught: Collection[Catch]) -> tuple[str, str]:
+    """What speaks against stopping it, and what to do: all of it at once."""
+    means = "; ".join(x.means for x in caught)
+    do = "; ".join(dict.fromkeys(x.do for x in caught))
+    return (
+        means,
+        f"{do}. Or permit it: DISPLACES={c.name}:anyway in the profile, or for one run"
+        f" --data allow={c.name}; the plan then says what is lost.",
+    )
 
 
 def _not_idle(c: Container, permitted: Displace, state: HostState) -> tuple[str, str] | None:

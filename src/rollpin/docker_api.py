@@ -173,6 +173,12 @@ class DockerApi:
             made = api.containers(all=True, filters={"label": [f"{WAS}.{ident}"]})
         return self.inspect_container(str(made[0]["Id"])) if made else None
 
+    def alive(self) -> list[dict[str, Any]]:
+        """Every container that is not stopped, as `docker ps` lists it: Id, Names, Labels, Created
+        (seconds since 1970)."""
+        with self._call("listing the containers", 15) as api:
+            return [dict(c) for c in api.containers()]
+
     def logs(self, ident: str, tail: int) -> str:
         with self._call(f"reading the log of {ident[:12]}", 30) as api:
             raw = api.logs(ident, stdout=True, stderr=True, tail=tail)

@@ -181,15 +181,6 @@ class Examiner:
             raise StartFailed(f"no longer good after {target.settle:g} s: {last.failures()[0]}")
         return last
 
-    def watch_down(self, containers: Sequence[tuple[str, str]]) -> list[str]:
-        """Names of displaced containers (id, name) that run again."""
-        up = []
-        for ident, name in containers:
-            found = self._inspect(ident)
-            if found is not None and found["State"]["Status"] in ("running", "restarting"):
-                up.append(name)
-        return up
-
     def _same(self, target: Target, first: Health) -> None:
         found = self._inspect(target.container)
         if found is None or found["State"]["Status"] != "running":

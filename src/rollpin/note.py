@@ -18,7 +18,8 @@ def displaced(plan: Plan, stop: Stop, at: str) -> str:
     c = stop.container
     ports = sorted({*c.ports} | ({told} if (told := told_port(c)) else set()))
     script = f"{release_dir(plan.service, plan.number)}/{places.giveback_name(c.id)}"
-    state = "running" if stop.was_running else c.status
+    state = c.status
+    permitted = "".join(f"- permitted by {stop.permitted}: {x.lost}\n" for x in stop.catches)
     return f"""# {c.name} was displaced by {plan.service} release {plan.number}
 
 To give it back, with its restart policy (refused while something else holds its GPUs or port):
@@ -40,7 +41,7 @@ To take {plan.service} away and put everything back that release {plan.number} s
 - GPUs: {",".join(c.gpus) or "none"}
 - restart policy: {stop.policy} (it is `no` while the container is displaced)
 - it was: {state}
-- if it is removed it is made again, without {", ".join(stop.again.losses)}
+{permitted}- if it is removed it is made again, without {", ".join(stop.again.losses)}
 """
 
 
@@ -49,6 +50,7 @@ def release(plan: Plan, bound: Bound, at: str) -> str:
     stops = "\n".join(
         f"- {s.container.name} ({s.container.id[:12]}), {'ours' if s.ours else 'displaced'}:"
         f" {' and '.join(s.reasons)}; policy {s.policy}"
+        + "".join(f"\n  - permitted by {s.permitted}: {x.lost}" for x in s.catches)
         for s in plan.stops
     )
     commands = "\n".join(f"    {line}" for line in scripts.forward(plan, bound.container))

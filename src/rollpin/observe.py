@@ -161,6 +161,26 @@ class Transaction:
 
 
 @dataclass(frozen=True)
+class Starter:
+    """A service of systemd, or a line of a crontab, that speaks of docker.
+
+    commands: what it runs, its scripts' lines included, with the variables that are known.
+    """
+
+    name: str  # scan.service, or the crontab's path
+    commands: tuple[str, ...] = field(repr=False)
+    active: bool = True
+    enabled: bool = True
+    restart: str = ""  # no, always, on-failure …
+    triggers: tuple[str, ...] = ()  # timers, sockets and paths that start it
+    directory: str = ""  # where it runs
+
+    @property
+    def cron(self) -> bool:
+        return self.name.startswith("/")
+
+
+@dataclass(frozen=True)
 class HostState:
     """Everything the plan may know about a host."""
 
@@ -189,6 +209,9 @@ class HostState:
     diffs: Mapping[str, tuple[str, ...] | Unknown] = field(default_factory=dict, compare=False)
     # (service, release) -> id and start of its container, as they were verified before the commit
     verified: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+
+    # what else on the host may start containers
+    starters: tuple[Starter, ...] | Unknown = ()
 
     @property
     def booted(self) -> float:

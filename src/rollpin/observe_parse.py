@@ -20,6 +20,7 @@ from rollpin.observe import (
     Unknown,
     unreachable,
 )
+from rollpin.observe_starters import starters
 from rollpin.record import fault
 
 T = TypeVar("T")
@@ -112,6 +113,7 @@ def parse_host_state(lines: Iterable[str], name: str = "") -> HostState:
         images={} if isinstance(images, Unknown) else images,
         diffs={} if isinstance(diffs, Unknown) else diffs,
         verified={} if isinstance(verified, Unknown) else verified,
+        starters=get("starters", starters),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rollpin.collisions import Refusal
 from rollpin.observe import Container, Engine, Unknown
+from rollpin.owners import Catch
 from rollpin.recreate import Recreation
 
 
@@ -20,6 +21,7 @@ class Stop:
     moved: the name it bears while it is down. policy: what it gets back, as first recorded.
     ours: the service's own release before this one; else a displaced container of somebody else.
     grace: seconds for its own shutdown. again: how it is made again if somebody removes it.
+    permitted: who says that it may be stopped in spite of its catches; "" when nobody does.
     """
 
     container: Container
@@ -29,6 +31,8 @@ class Stop:
     reasons: tuple[str, ...]
     grace: float
     again: Recreation
+    permitted: str = ""
+    catches: tuple[Catch, ...] = ()
 
     @property
     def was_running(self) -> bool:
@@ -36,9 +40,15 @@ class Stop:
 
     @property
     def unsteady(self) -> bool:
-        """A release of ours that crashes: its state and start change by themselves."""
+        """It crashes, and is ours or permitted: its state and start change by themselves."""
         c = self.container
-        return self.ours and (c.status == "restarting" or c.restart_count > 0)
+        crashes = c.status == "restarting" or c.restart_count > 0
+        return crashes and (self.ours or bool(self.permitted))
+
+    @property
+    def owners(self) -> list[str]:
+        """Who starts it again, or suffers, sorted."""
+        return sorted({x.who for x in self.catches if x.who})
 
 
 @dataclass(frozen=True)
@@ -221,6 +231,8 @@ class Plan:
                     s.container.policy,
                     s.policy,
                     sorted(s.reasons),
+                    s.permitted,
+                    s.owners,
                 ]
                 for s in self.stops
             ],
@@ -255,6 +267,13 @@ def decided_difference(before: Plan, after: Plan) -> list[str]:
             if changes:
                 out.append(f"{c.name}: {', '.join(changes)}")
     out += [f"{c.name} is in the way no longer" for i, c in then.items() if i not in now]
+    past = {s.container.id: s for s in before.stops}
+    for stop in after.stops:
+        old, name = past.get(stop.container.id, stop), stop.container.name
+        out += [f"{who} starts {name} or needs it" for who in stop.owners if who not in old.owners]
+        out += [f"{who} has left {name}" for who in old.owners if who not in stop.owners]
+        if old.permitted != stop.permitted:
+            out.append(f"{name} may be stopped by permission of {stop.permitted or 'nobody'} now")
     if before.current != after.current:
         out.append(f"the current release is {after.current}, was {before.current}")
     if (before.pin and before.pin.reference) != (after.pin and after.pin.reference):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rollpin import collisions, command_line, host_needs, preflight, recreate, releases
+from rollpin import collisions, command_line, host_needs, owners, preflight, recreate, releases
 from rollpin.collisions import Refusal
 from rollpin.displace import displace
 from rollpin.fingerprint import fingerprint
@@ -91,12 +91,16 @@ def plan_release(
     said = {r.found for r in refusals}
     refusals += [h for h in holders if h.found not in said]
     stops = [_predecessor(live, serving, profile, state)] if live and serving else []
+    together = {c.container.id for c in found}
     for collision in found:
-        stop = displace(collision, profile, state)
+        stop = displace(collision, profile, state, together)
         if isinstance(stop, Stop):
             stops.append(stop)
         else:
             refusals.append(stop)
+    # What is put back is started in this order.
+    order = [c.id for c in owners.in_order([s.container for s in stops])]
+    stops.sort(key=lambda s: order.index(s.container.id))
     name = f"{service}.r{number}"
     present = host_needs.image_present(pin, state)
     refusals += host_needs.refusals(profile, gpus, state, present)

@@ -22,7 +22,7 @@ from rollpin.observe import HostState as State
 from rollpin.plan import Pin, Plan
 from rollpin.plan_release import pinned, plan_release, recorded_pin
 from rollpin.plan_rollback import plan_rollback
-from rollpin.policy import adjusted, lease_of_run, lease_seconds
+from rollpin.policy import adjusted, allowed_by_run, lease_of_run, lease_seconds
 from rollpin.profile import Profile
 from rollpin.remote import Remote
 
@@ -116,6 +116,10 @@ def load(host: Any, request: Request) -> tuple[Profile, tuple[str, ...]]:
     lease = host.data.get("lease")
     if lease is not None:
         profile, more = lease_of_run(profile, lease)
+        notes += more
+    allow = host.data.get("allow")
+    if allow is not None:
+        profile, more = allowed_by_run(profile, allow)
         notes += more
     return profile, notes
 

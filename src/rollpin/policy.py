@@ -36,6 +36,15 @@ def lease_of_run(profile: Profile, lease: object) -> tuple[Profile, tuple[str, .
     return change.profile, tuple(change.notes)
 
 
+def allowed_by_run(profile: Profile, allow: object) -> tuple[Profile, tuple[str, ...]]:
+    """The profile with what one run permits: `--data allow=NAME,NAME`. Raises ProfileError."""
+    change = _Change(profile, {"allow": allow}, origin="--data")
+    change.allowed()
+    if change.faults:
+        raise ProfileError("\n".join(change.faults))
+    return change.profile, tuple(change.notes)
+
+
 def lease_seconds(value: object) -> float:
     """A lease without a profile. Raises ValueError with what to write."""
     length = _duration(value)
@@ -101,6 +110,28 @@ class _Change:
             if one.idle is not None:
                 self._changed("rollpin_idle", f"idle condition of {one.name}", one.idle, idle)
                 one = dataclasses.replace(one, idle=idle)
+            displaces.append(one)
+        self.set(displaces=tuple(displaces))
+
+    def allowed(self) -> None:
+        given = self.data["allow"]
+        words = given if isinstance(given, list | tuple) else str(given).split(",")
+        names = list(dict.fromkeys(str(word).strip() for word in words))
+        known = [one.name for one in self.profile.displaces]
+        for name in names:
+            if name not in known:
+                offered = ", ".join(known) or "none"
+                self.fault(
+                    "allow",
+                    f"{name!r} is not in DISPLACES of the profile; there are: {offered}",
+                )
+        displaces = []
+        for one in self.profile.displaces:
+            if one.name in names:
+                self.note(
+                    "allow", f"{one.name} may be displaced whatever is lost by that, permitted"
+                )
+                one = dataclasses.replace(one, anyway=one.anyway or "--data allow")
             displaces.append(one)
         self.set(displaces=tuple(displaces))
 

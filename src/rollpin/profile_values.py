@@ -39,10 +39,14 @@ class Mount:
 
 @dataclass(frozen=True)
 class Displace:
-    """A container this profile may stop. `idle`: only after so many idle seconds; None: always."""
+    """A container this profile may stop. `idle`: only after so many idle seconds; None: always.
+
+    anyway: who permits that it is stopped though something is lost or fights back; "" for nobody.
+    """
 
     name: str
     idle: float | None = None
+    anyway: str = ""
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -215,20 +219,29 @@ def model_path(text: str) -> str | None:
 
 
 def displaces(text: str) -> tuple[Displace, ...]:
-    """`glm53-pp4 dsv4_scan:idle=45m`, separated by blanks or commas."""
+    """`glm53-pp4 dsv4_scan:idle=45m scan:anyway`, separated by blanks or commas."""
     found: dict[str, Displace] = {}
     for item in re.split(r"[\s,]+", text.strip(" ,")):
         if not item:
             continue
-        name, colon, condition = item.partition(":")
+        name, *conditions = item.split(":")
         if not _CONTAINER.fullmatch(name):
             raise ValueError(f"{name!r} is not a container name; write name or name:idle=45m")
-        if colon and not condition.startswith("idle="):
-            raise ValueError(f"{condition!r} is not a condition; write {name}:idle=45m")
         if name in found:
             raise ValueError(f"{name} is named twice; name it once")
-        idle = durations.seconds(condition.removeprefix("idle=")) if colon else None
-        found[name] = Displace(name, idle)
+        idle: float | None = None
+        anyway = ""
+        for condition in conditions:
+            if condition == "anyway" and not anyway:
+                anyway = "the profile"
+            elif condition.startswith("idle=") and idle is None:
+                idle = durations.seconds(condition.removeprefix("idle="))
+            else:
+                raise ValueError(
+                    f"{condition!r} is not a condition; write {name}:idle=45m, {name}:anyway or"
+                    f" {name}:idle=45m:anyway"
+                )
+        found[name] = Displace(name, idle, anyway)
     return tuple(found.values())
 
 

@@ -6,6 +6,7 @@ displaced containers (their environments too) go to records.json, which only roo
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -66,6 +67,8 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
                 "ports": list(s.container.ports),
                 "losses": list(s.again.losses),
                 "grace": s.grace,
+                "permitted": s.permitted,
+                "catches": [dataclasses.asdict(x) for x in s.catches],
             }
             for s in plan.stops
         ],

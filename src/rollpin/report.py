@@ -64,6 +64,7 @@ def plan_text(plan: Plan) -> str:
                 f"  {verb} {stop.container.name} ({whose}): {' and '.join(stop.reasons)};"
                 f" policy {stop.policy}"
             )
+            lines += [f"    permitted by {stop.permitted}: {x.lost}" for x in stop.catches]
             lines.append(f"{_GONE} {', '.join(stop.again.losses)}")
         for gone in plan.remake:
             lines.append(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollpin.observe_parse import container
+from rollpin.owners import Catch
 from rollpin.plan import Plan, Start, Stop, Target
 from rollpin.recreate import Recreation
 from rollpin.scripts import Bound
@@ -34,6 +35,8 @@ def carried_on(
             reasons=tuple(s["reasons"]),
             grace=float(s["grace"]),
             again=_unmakable(s),
+            permitted=s["permitted"],
+            catches=tuple(Catch(**x) for x in s["catches"]),
         )
         for s in record["stops"]
     )

@@ -27,6 +27,7 @@ from rollpin.remote import Remote, at_most
 from rollpin.remote_steps import Superseded
 from rollpin.stage import Staged, add, unstage
 from rollpin.verdict import Verdict, Word
+from rollpin.watch import Watch
 
 LOOK = 30.0  # seconds that whoever takes over has at least to find the engine ready
 SLACK = 300.0  # seconds that stops, waits and scripts may take beside the start-up deadline
@@ -208,28 +209,29 @@ class Transaction:
         target = self.plan.target_health
         main = self.plan.main
         ident = main.id or self.staged.bound.container
+        watch = Watch(self.plan, ident, self.remote, self.api, self.patience)
+
+        def undisturbed() -> None:
+            self._still_ours()
+            watch.look()
+
         if target is None:
             self._warn("it shows no engine that rollpin knows: judged by its state alone")
             found = self.api.inspect_container(ident)
             if found is None or found["State"]["Status"] != "running":
                 raise StartFailed("the container does not run")
             state = found["State"]
+            watch.look()
             self.outcome.ready = self.examiner.uptime()
             return Health(ident, int(state["Pid"]), state["StartedAt"], 0, ())
         target = dataclasses.replace(target, container=ident, deadline=self._deadline(target))
         self.say(f"waiting for {target.name} to be ready (at most {target.deadline:g} s)")
-        health = self.examiner.await_good(
-            target, target.deadline, self._still_ours, fresh=main.created
-        )
+        health = self.examiner.await_good(target, target.deadline, undisturbed, fresh=main.created)
         if not self.resumed:  # it may have been ready long before
             self.outcome.ready = health.uptime
         self.say(f"ready and generating; settling for {target.settle:g} s")
-        last = self.examiner.settle(target, health, self._still_ours)
-        risen = self.examiner.watch_down(
-            [(s.container.id, s.container.name) for s in self.plan.stops]
-        )
-        if risen:
-            raise StartFailed(f"{', '.join(risen)} rose again: somebody else starts it")
+        last = self.examiner.settle(target, health, undisturbed)
+        watch.look()
         self.outcome.warnings += steps.unwritten_caches(self.remote, self.plan.cache_dirs)
         return last
 

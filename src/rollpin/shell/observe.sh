@@ -171,6 +171,40 @@ verified() {
     done
     return 0
 }
+# Who may start containers: services (as systemd expands them) and lines of crontabs that speak of
+# docker, or whose scripts do. Of scripts only what they say of docker, and names that they give.
+starters() {
+    _units=
+    if [ "$_systemd" = yes ]; then
+        _units=$(timeout -k 2 20 systemctl show --no-pager --all -p Id -p ActiveState -p UnitFileState \
+            -p Restart -p TriggeredBy -p WorkingDirectory -p Environment -p ExecStartPre -p ExecStart \
+            -p ExecStartPost -p ExecStop '*.service' 2>&1) || {
+            set -- $?
+            printf '%s\n' "$_units" | tail -n 3
+            return "$1"
+        }
+    fi
+    _cron=$(grep -Hs '^[^#]*[^# ]' /etc/crontab /etc/cron.d/* /var/spool/cron/crontabs/* /var/spool/cron/*)
+    _scripts=$(printf '%s\n%s\n' "$(printf '%s\n' "$_units" | grep '^Exec')" "$_cron" |
+        tr ' =;:"'"'"'' '\n' | grep '^/' | sort -u |
+        xargs -r sh -c 'find -H "$@" -maxdepth 0 -type f -size -256 -exec grep -lI docker {} +' sh 2>/dev/null |
+        grep -v '^/etc/cron')
+    printf '%s\n' "$_scripts" | while IFS= read -r _path; do
+        [ -n "$_path" ] || continue
+        sed -e ':a' -e '/\\$/{N;s/\\\n//;ba' -e '}' "$_path" 2>/dev/null |
+            grep -E '^[^#]*docker|^[^#= ]*([Nn][Aa][Mm][Ee]|CONTAINER|container|SERVICE)[A-Za-z0-9_]*=' |
+            head -n 200 | sed "s|^|Script=$_path |"
+    done | ascii
+    printf '%s\n' "$_cron" | _told | sed -n 's/^\([^:]*\):/Cron=\1 /p' | ascii
+    printf '%s\n' "$_units" | _told '' | ascii
+}
+# Lines (with an empty argument: paragraphs) that speak of docker or name one of the scripts.
+_told() {
+    awk -v scripts="$(printf '%s' "$_scripts" | tr '\n' ' ')" ${1+-v RS=} '
+        BEGIN { n = split(scripts, of, " ") }
+        { told = /docker/; for (i = 1; i <= n; i++) if (index($0, of[i])) told = 1 }
+        told { print $0 (RS == "" ? "\n" : "") }'
+}
 numbers() {
     [ -e "$STATE/$SERVICE/journal.jsonl" ] || return 0
     sed -n 's/.*"release":\([0-9][0-9]*\).*/\1/p' "$STATE/$SERVICE/journal.jsonl" | sort -un
@@ -189,5 +223,6 @@ section diffs diffs
 section releases releases
 section transaction transaction
 section displaced displaced
+section starters starters
 section verified verified
 section numbers numbers
