@@ -96,6 +96,10 @@ class Examiner:
         """All checks once. Raises Lost when the host does not answer."""
         return patiently(self.patience, lambda: self._examine(target))
 
+    def find(self, ident: str) -> dict[str, Any] | None:
+        """The container of that id, or the one that was made again in its place. Raises Lost."""
+        return patiently(self.patience, lambda: self.api.find_container(ident))
+
     def _inspect(self, ident: str) -> dict[str, Any] | None:
         return patiently(self.patience, lambda: self.api.inspect_container(ident))
 
@@ -200,14 +204,17 @@ class Examiner:
         if state.get("OOMKilled"):
             text += " (out of memory)"
         try:
-            lines = [x for x in self.api.logs(target.container, 200).splitlines() if x.strip()]
-        except HostError:
+            lines = [x for x in self._logs(target, 200).splitlines() if x.strip()]
+        except (HostError, Lost):
             return StartFailed(text)
         return StartFailed(text, cause(lines))
 
+    def _logs(self, target: Target, tail: int) -> str:
+        return patiently(self.patience, lambda: self.api.logs(target.container, tail))
+
     def _marker(self, engine: Engine, target: Target) -> bool:
         try:
-            return engine.ready_marker in self.api.logs(target.container, 2000)
+            return engine.ready_marker in self._logs(target, 2000)
         except HostError:
             return True  # a log driver that cannot be read back says nothing against it
 

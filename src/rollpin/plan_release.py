@@ -179,13 +179,14 @@ def _predecessor(live: Container, serving: Release, profile: Profile, state: Hos
 def _staged_leftovers(
     state: HostState, service: str, name: str, staged: str, number: int
 ) -> tuple[tuple[int, ...], list[Refusal]]:
-    """Releases that a run staged long ago and never armed: ours to remove. A younger one may be
-    another controller's work of this moment. A foreign container with our name is refused.
+    """Releases that a run staged long ago, or before this boot, and never armed: ours to remove.
+    A younger one may be another controller's work of this moment. A foreign container with our
+    name is refused.
     """
     stale = tuple(
         r.number
         for r in releases.of(state, service)
-        if r.state == "staged" and r.age > STALE_AFTER and r.number != number
+        if r.state == "staged" and r.age > min(STALE_AFTER, state.uptime) and r.number != number
     )
     taken = state.container(name)
     if taken is None or taken.id == staged:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import shlex
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ T = TypeVar("T")
 CONNECT_DEADLINE = 20.0
 STEP_DEADLINE = 60.0
 DEAD_AFTER_MS = 15_000
+KEEPALIVE = 5  # seconds
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,13 @@ class Remote:
 
     @staticmethod
     def _tell_death(transport: paramiko.Transport) -> None:
-        """Unacknowledged bytes end the connection; paramiko's keepalive detects nothing."""
+        """Unacknowledged bytes end the connection. Paramiko's keepalive detects nothing, but
+        sends some, also while a script on the host says nothing.
+        """
         sock = transport.sock
         if isinstance(sock, socket.socket):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MS)
+            transport.set_keepalive(KEEPALIVE)
 
     def drop(self) -> None:
         """Give the connection up without waiting for it; the next step makes a new one."""
@@ -138,7 +143,8 @@ class Remote:
             raise
 
     def _run(self, script: str, args: Sequence[str]) -> Answer:
-        channel = self.transport().open_session(timeout=CONNECT_DEADLINE)
+        transport = self.transport()
+        channel = transport.open_session(timeout=CONNECT_DEADLINE)
         try:
             channel.set_combine_stderr(True)
             channel.exec_command(self.command(("sh", "-s", *args)))
@@ -147,7 +153,11 @@ class Remote:
             chunks = []
             while chunk := channel.recv(65536):
                 chunks.append(chunk)
-            return Answer(channel.recv_exit_status(), b"".join(chunks).decode(errors="replace"))
+            status = channel.recv_exit_status()
+            # Without a status: the script was ended by a signal, or the connection died.
+            if status == -1 and not (channel.eof_received and transport.is_active()):
+                raise EOFError("it closed before the script ended")
+            return Answer(status, b"".join(chunks).decode(errors="replace"))
         finally:
             channel.close()
 
@@ -162,6 +172,15 @@ class Remote:
         run twice. Raises Lost when the time is up.
         """
         return patiently(tries, lambda: self.run(script, args, within))
+
+
+def until(seconds: float, pause: float) -> Iterator[None]:
+    """Once, and again every `pause` seconds until `seconds` are over."""
+    end = time.monotonic() + seconds
+    yield
+    while time.monotonic() < end:
+        gevent.sleep(pause)
+        yield
 
 
 def patiently(tries: float, step: Callable[[], T]) -> T:

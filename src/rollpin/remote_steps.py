@@ -8,10 +8,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 
-from rollpin.errors import HostError, Lost, Refused
+from rollpin.errors import HostError, Lost, Refused, StepFailed
 from rollpin.remote import Remote, at_most
 
 TAKEN = 79  # exit status of what meets another owner
+GOING_DOWN = 78  # exit status where the host shuts down: nothing can be started any more
+# A restore that ended so was not at its end: killed, or its host (5, or the signals) went down.
+CUT_OFF = (5, 137, 143, -9, -15)
 
 # Once, whoever asks again: the directory is the decision. A transient unit outlives its
 # connection; without systemd a session of its own does.
@@ -25,11 +28,15 @@ if [ "$step" = swap ]; then
     mkdir "$dir/logs/.launched" 2>/dev/null || { echo before; exit 0; }
 else
     systemctl is-active --quiet "$unit.service" 2>/dev/null && exit 0
+    # A session's process would hold the shutdown up; the boot unit goes on.
+    [ "$guard" = off ] || [ "$(systemctl is-system-running 2>/dev/null)" != stopping ] ||
+        { echo "the host goes down"; exit 78; }
     rm -f "$dir/logs/restore.rc"
 fi
 if [ "$guard" != off ]; then
     systemd-run --quiet --collect --unit="$unit" --description="rollpin $step" \
-        -p OOMScoreAdjust=-900 /bin/sh "$dir/$step.sh" controller "$who" "$why" && exit 0
+        -p OOMScoreAdjust=-900 -p TimeoutStopSec=10 \
+        /bin/sh "$dir/$step.sh" controller "$who" "$why" && exit 0
     [ "$step" = restore ] || { rmdir "$dir/logs/.launched"; exit 1; }
 fi
 : >"$dir/logs/.no-unit"
@@ -112,7 +119,7 @@ def launch(
     owner: str = "",
 ) -> bool:
     """Starts swap.sh or restore.sh so that no lost connection ends it. False when the swap was
-    started before. Raises HostError, Lost, Superseded.
+    started before. Raises StepFailed, Lost, Superseded.
 
     why: for the journal of a restore; a line of it, no secret. owner: refused when the open
     transaction is another's; "" asks nobody, as going back from another shell does.
@@ -125,7 +132,8 @@ def launch(
     if answer.status == TAKEN:
         raise Superseded(f"{answer.output.strip() or 'another controller'} took it over")
     if answer.status != 0:
-        raise HostError(f"{step}.sh could not be started: {answer.output.strip()[-200:]}")
+        said_ = f"{step}.sh could not be started: {answer.output.strip()[-200:]}"
+        raise StepFailed(said_, answer.status)
     return "before" not in answer.output.split()
 
 

@@ -216,6 +216,7 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
     back: list[str] = []
     policies: list[str] = []
     check: list[str] = []
+    lost: list[str] = []
     for stop in plan.stops:
         c = stop.container
         was = "yes" if stop.was_running else "no"
@@ -224,12 +225,14 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
             policies.append(shlex.join(("policy", c.id, stop.policy, c.name)))
         if stop.was_running and not stop.unsteady:
             check.append(shlex.join(("runs", c.id, c.name)))
+            lost.append(shlex.join(("lost", c.id, c.name)))
     return {
         "UNSTART": unstart,
         "UNNAME": unname,
         "BACK": back,
         "BACK_POLICIES": policies,
         "CHECK": check,
+        "LOST": lost or [":"],
         "REMOVE": remove,
     }
 
@@ -244,6 +247,9 @@ def _remove(plan: Plan, start: Start, ident: str) -> list[str]:
         ' >"$DIR/logs/engine.log" 2>&1 9>&-) || say "the log of the failed container was not kept"',
         f"    (umask 077; field {ident} '{{{{json .State}}}}' >\"$DIR/logs/engine.state.json\")",
         f"    run docker rm --volumes {ident} || wrong {shlex.quote(f'docker rm {start.before}')}",
+        "fi",
+        # Also of one that somebody removed, or that a power cut came after.
+        f'if [ "$NOW" = restoring ] && has_image rollpin/{tag}; then',
         f"    run docker rmi --no-prune rollpin/{tag} || say 'the local tag stays'",
         "fi",
     ]

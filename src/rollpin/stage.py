@@ -15,7 +15,7 @@ from typing import Any
 
 from rollpin import note, places, record, scripts
 from rollpin.docker_api import DockerApi, Progress, same_image
-from rollpin.errors import HostError, Refused, StepFailed
+from rollpin.errors import HostError, Lost, Refused, StepFailed
 from rollpin.observe import HostState, Unknown
 from rollpin.places import release_dir
 from rollpin.plan import Plan
@@ -61,12 +61,22 @@ def stage(
         write(plan, bound, remote, at, image)
         return Staged(plan, bound, image)
     except BaseException as e:
-        remote.persist(
-            scripts.render_unstage(plan, Bound(transaction, ""), pulled, str(e)), tries=60
-        )
-        if isinstance(e, HostError) and not isinstance(e, Refused):
-            raise Refused(str(e)) from e
+        left = _take_back(plan, transaction, remote, pulled, str(e))
+        if isinstance(e, HostError) and (left or not isinstance(e, Refused)):
+            raise Refused(f"{e}{left}") from e
+        if isinstance(e, Lost):
+            raise Lost(f"{e}{left}") from e
         raise
+
+
+def _take_back(plan: Plan, transaction: str, remote: Remote, pulled: bool, why: str) -> str:
+    """What a failed stage made; "" when it is gone, else the words that say so."""
+    script = scripts.render_unstage(plan, Bound(transaction, ""), pulled, why)
+    try:
+        answer = remote.persist(script, within=120, tries=60)
+    except Lost as e:
+        return f"; the host was lost, and the next deploy removes what was staged ({e})"
+    return "" if answer.status == 0 else f"; {said(answer.output)}"
 
 
 def remake(
@@ -100,7 +110,7 @@ def unstage(staged: Staged, remote: Remote, why: str) -> bool:
     False when it is armed after all: then only restore.sh takes it back. Raises HostError, Lost.
     """
     script = scripts.render_unstage(staged.plan, staged.bound, False, why)
-    answer = remote.persist(script, within=90, tries=60)
+    answer = remote.persist(script, within=120, tries=60)
     if answer.status not in (0, 5):
         raise HostError(f"what was staged could not be removed: {said(answer.output)}")
     return answer.status == 0

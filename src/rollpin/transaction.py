@@ -23,7 +23,7 @@ from rollpin.health import Examiner, Health, StartFailed
 from rollpin.places import STATE_DIR, release_dir
 from rollpin.plan import Plan, Target
 from rollpin.probe import Probe
-from rollpin.remote import Remote, at_most
+from rollpin.remote import Remote, at_most, until
 from rollpin.remote_steps import Superseded
 from rollpin.stage import Staged, add, unstage
 from rollpin.verdict import Verdict, Word
@@ -217,7 +217,7 @@ class Transaction:
 
         if target is None:
             self._warn("it shows no engine that rollpin knows: judged by its state alone")
-            found = self.api.inspect_container(ident)
+            found = self.examiner.find(ident)
             if found is None or found["State"]["Status"] != "running":
                 raise StartFailed("the container does not run")
             state = found["State"]
@@ -305,19 +305,28 @@ class Transaction:
         tries = self.insistence
         state = steps.state_of(self.remote, self.dir, tries)
         by_other = state in ("restoring", "restored")
+        # A host that goes down takes its restore along: its next boot goes on, or this run does.
+        said, cut = "", False
+        for _ in until(tries, pause=1.0):
+            if state in ("committed", "restored"):
+                break
+            try:
+                self._launch("restore", told)
+                status = self._follow("restore", 900, tries)
+                cut = status in steps.CUT_OFF
+                said = f"restore.sh ended with status {status}"
+            except StepFailed as e:
+                cut, said = e.status == steps.GOING_DOWN, str(e)
+            state = steps.state_of(self.remote, self.dir, tries)
+            if not cut:
+                break
         if state == "committed":
             return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
+        if state != "restored" and cut:
+            raise Lost(f"{self.remote.name}: {said}")
         if state != "restored":
-            self._launch("restore", told)
-            status = self._follow("restore", 900, tries)
-            state = steps.state_of(self.remote, self.dir, tries)
-            if state == "committed":
-                return self._verdict(Word.LIVE, f"{reason}; the commit had been decided before")
-            if state != "restored":
-                said = steps.tail(self.remote, self.dir, "restore")
-                return self._verdict(
-                    Word.RESTORE_FAILED, f"{reason}; restore.sh ended with status {status}: {said}"
-                )
+            said += f": {steps.tail(self.remote, self.dir, 'restore')}"
+            return self._verdict(Word.RESTORE_FAILED, f"{reason}; {said}")
         if steps.untouched(self.remote, self.dir, tries):
             return self._verdict(Word.REFUSED, reason)
         for told in steps.warned(self.remote, self.dir):
@@ -333,8 +342,13 @@ class Transaction:
         self.say(f"restored; waiting for {target.name} to be as good as before")
         try:
             # One that was removed meanwhile was made again, and has another id.
-            found = self.api.find_container(target.container)
-            target = dataclasses.replace(target, container=str((found or {"Id": ""})["Id"]))
+            found = Examiner(self.remote, self.api, self.probe, self.insistence).find(
+                target.container
+            )
+            if found is None:
+                again = f"{self.dir}/recreate-{target.container[:12]}.sh"
+                raise StartFailed(f"was removed since; to make it again: sudo sh {again}")
+            target = dataclasses.replace(target, container=str(found["Id"]))
             after = (
                 self.examiner.await_good(target, target.deadline, lambda: None, fresh=False)
                 if baseline.good

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from rollpin.lab.host import Host
-from tests.faults.bench import LEASE, Bench
+from tests.faults.bench import DEADLINE, LEASE, Bench
 from tests.faults.judge import Standing, standing
 from tests.lab.controller import Controller, frozen, send
 
@@ -24,7 +24,7 @@ def start(host: Host, scenario: str, mark: str) -> Controller:
     engine = {"X": mark}
     if scenario == "failed":
         engine["ROLLPIN_LAB_FAULT"] = "crash-load"
-    return Controller(host, engine=engine, lease=f"{LEASE:g}s")
+    return Controller(host, engine=engine, lease=f"{LEASE:g}s", rollpin_start_deadline=DEADLINE)
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,8 @@ def _cut_long(h: Harm) -> None:
 
 
 def _dockerd(h: Harm) -> None:
+    # systemd starts it three times a minute, and a sweep kills it more often
+    h.host.run("systemctl reset-failed docker.service docker.socket", check=False)
     assert send(h.host, signal.SIGKILL, "dockerd"), "no dockerd was there"
     h.go_on()
 

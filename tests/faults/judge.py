@@ -35,7 +35,7 @@ def standing(host: Host) -> Standing:
             containers[words[1].lstrip("/")] = (words[0], words[2], words[3])
         elif kind == "release":
             releases[int(words[0].rstrip("/").rsplit("/", 1)[-1])] = words[1]
-        else:
+        elif "/run/rollpin/holder" not in line:  # which process last had the lock: no state
             rest.add(line)
     return Standing(containers, frozenset(rest), releases)
 
@@ -72,7 +72,7 @@ def judge(
         faults += restored_faults(now, before, gone, lost, must_return)
         faults += [f"left over: release {n} {s}" for n, s in fresh.items()]
         if staged:
-            left = {"left over: file /run/rollpin/holder"}
+            left: set[str] = set()
             for n in (n for n, s in fresh.items() if s == "staged"):
                 if now.containers.get(f"glm53.r{n}", ("", "created"))[1] == "created":
                     left |= {f"left over: glm53.r{n}", f"left over: tag rollpin/glm53:{n}"}
@@ -161,7 +161,9 @@ def _journal(host: Host, outcome: str) -> list[str]:
         except ValueError:
             continue  # torn by a power cut
     ends = [
-        e for e in told if e in ("committed", "restored", "arm", "arm-failed", "restore-failed")
+        e
+        for e in told
+        if e in ("committed", "restored", "arm", "arm-failed", "refused", "restore-failed")
     ]
     if outcome == "live" and ends[-1:] != ["committed"]:
         return [f"the journal ends with {ends[-1:]}, the host is live"]

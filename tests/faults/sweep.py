@@ -22,6 +22,7 @@ from tests.faults.judge import Judgement, judge, standing
 from tests.lab.controller import ROOT, Controller
 
 EXCEPTION = "dockerd SIGKILL outside a transaction (`unless-stopped`, no live-restore)"
+BAD = ("wrong", "not reached")
 # What a verdict may say for what the host shows.
 _WORDS = {
     "live": {"live", "unchanged"},
@@ -29,7 +30,10 @@ _WORDS = {
 }
 
 
-_TELL = """cd /var/lib/rollpin/glm53 && tail -n 25 journal.jsonl
+_TELL = """docker ps -a --no-trunc --format '{{.ID}} {{.Names}} {{.Status}}'
+for c in $(docker ps -q); do docker logs --tail 4 $c 2>&1; done
+ps -eo pid,ppid,stat,etimes,args | grep -v '[]]$' | tail -n 40 | cut -c1-150
+cd /var/lib/rollpin/glm53 && tail -n 25 journal.jsonl | cut -c1-300
 tail -n 20 "$(ls -dt releases/* | head -n 1)"/logs/*.log"""
 
 
@@ -158,7 +162,7 @@ def hurt(bench: Bench, cell: Cell) -> Result:
             h = Harm(bench, run, mark, boundary, before)
             with cured(h):
                 if not _reach(bench, run, boundary):
-                    return result("not reached", faults=(run.output[-2000:],))
+                    return result("not reached", faults=(run.output[-2000:], _told(bench)))
                 if boundary.number:
                     seen = plain(bench.gate.seen()[-1], before.ids)
                     if seen != boundary.words:
@@ -174,18 +178,22 @@ def hurt(bench: Bench, cell: Cell) -> Result:
             bench.fresh()
             return result("exception", seconds)
         if found.outcome == "wrong":
-            tail = run.output[-2500:]
-            try:
-                log = bench.host.run(_TELL, check=False).stdout
-            except RollpinError as e:
-                log = str(e)
-            return result("wrong", seconds, [*found.faults, tail, log[-5000:]])
+            return result("wrong", seconds, [*found.faults, run.output[-2500:], _told(bench)])
         bench.deploy()
         return result(found.outcome, seconds)
     except (AssertionError, RollpinError, OSError, StopIteration, ValueError) as e:
-        return result("wrong", faults=(f"{type(e).__name__}: {e}", traceback.format_exc()[-1500:]))
+        trace = traceback.format_exc()[-1500:]
+        return result("wrong", faults=(f"{type(e).__name__}: {e}", trace, _told(bench)))
     finally:
         bench.gate.open()
+
+
+def _told(bench: Bench) -> str:
+    """What the host tells of itself, for whoever looks for the reason."""
+    try:
+        return bench.host.run(_TELL, check=False, timeout=30).stdout[-7000:]
+    except (RollpinError, OSError) as e:
+        return str(e)
 
 
 def _reach(bench: Bench, run: Controller, boundary: Boundary) -> bool:
@@ -294,12 +302,13 @@ class Kept:
         self.path = path
         self.commit = of
 
-    def load(self) -> dict[str, Result]:
+    def load(self, any_commit: bool = False) -> dict[str, Result]:
+        """The last result of every cell; of this commit alone, or of whichever came last."""
         out = {}
         if self.path.exists():
             for line in self.path.read_text().splitlines():
                 value = json.loads(line)
-                if value.pop("commit") == self.commit:
+                if value.pop("commit") == self.commit or any_commit:
                     value["faults"] = tuple(value["faults"])
                     out[value["key"]] = Result(**value)
         return out

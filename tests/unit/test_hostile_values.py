@@ -206,6 +206,8 @@ def test_staging_runs_the_planned_commands_only(data: st.DataObject, token: str,
         plan = data.draw(hostile_plans(str(host.docker_root), folder))
         (host.stub / "created").write_text(f"{a.R2}\n")
         (host.stub / "ids").write_text("")
+        assert plan.engine is not None
+        (host.stub / "engine").write_text(f"{plan.engine.id} {plan.engine.root}\n")
         reference = plan.pin.reference if plan.pin else ""
         secret = f"HF_TOKEN={shlex.quote(token)}\n"
         status, said = host.run(scripts.render_stage(plan, BOUND, "", secret))

@@ -18,7 +18,7 @@ from pathlib import Path
 from rollpin.errors import LabError
 
 KTHREADD = 2  # parent of the kernel's own threads, which have no arguments at all
-EXEC = 0.1  # seconds; an exec takes a fraction of a millisecond
+EXEC = 1.0  # seconds; an exec takes a fraction of a millisecond, longer on a busy machine
 OURS = ("systemd-nspawn", "docker-registry", "unshare", "python")
 
 

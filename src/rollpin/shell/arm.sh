@@ -13,7 +13,7 @@ undo() {
     journal arm-failed "$1"
     rm -f "$DIR/armed"
     relink
-    while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made" 2>/dev/null
+    [ ! -e "$DIR/notes-made" ] || while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made"
     [ "$GUARD" = off ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
     stand_down
     exit 70

@@ -28,6 +28,8 @@ printf '%s %s\n' "$1" "$3" >"$DIR/verified" || say "$DIR/verified could not be w
 sync_docker
 still_ours
 decide armed committed || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }
+# The journal needs some of the room that was kept for a restore.
+rm -f "$STATE/.ballast"
 journal committed "release $RELEASE serves $SERVICE"
 #NOTES#
 stand_down
@@ -42,7 +44,7 @@ prune() {
     _name=$2 _reference=$3
     shift 3
     for _tag; do
-        timeout -k 5 "$T" docker image inspect "$_tag" >/dev/null 2>&1 && run docker rmi --no-prune "$_tag"
+        has_image "$_tag" && run docker rmi --no-prune "$_tag"
     done
     journal pruned "$_name"
     [ -n "$_reference" ] || return 0

@@ -14,7 +14,7 @@ clear_stale() {
     for _c in $(timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.service=$SERVICE" --filter "label=rollpin.release=$1"); do
         [ "$(field "$_c" '{{.State.Status}}')" = created ] && run docker rm "$_c"
     done
-    timeout -k 5 "$T" docker image inspect "rollpin/$SERVICE:$1" >/dev/null 2>&1 && run docker rmi --no-prune "rollpin/$SERVICE:$1"
+    has_image "rollpin/$SERVICE:$1" && run docker rmi --no-prune "rollpin/$SERVICE:$1"
     case "$(readlink "$LINK" 2>/dev/null)" in "$SVC/releases/$1/"*) relink ;; esac
     if grep -qF "$SVC/releases/$1/restore.sh" "/etc/systemd/system/$BOOT" 2>/dev/null; then
         rm -f "$WANTS/$BOOT" "/etc/systemd/system/$BOOT"

@@ -16,11 +16,13 @@ done
 [ "$(readlink "$LINK" 2>/dev/null)" != "$DIR/restore.sh" ] || relink
 [ ! -e "$DIR/notes-made" ] || while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made"
 stand_down
+# Its directory stays with what cannot be removed: the next stage finds that by it.
+await_engine 60 || { say "what was staged stays until the next deploy of $SERVICE"; exit 1; }
 for _c in $(timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.service=$SERVICE" --filter "label=rollpin.release=$RELEASE"); do
     [ "$(field "$_c" '{{.State.Status}}')" = created ] && run docker rm "$_c"
 done
 for _c in $(timeout -k 5 "$T" docker ps -aq --filter "label=rollpin.probe=$TX"); do run docker rm -f "$_c"; done
-timeout -k 5 "$T" docker image inspect "rollpin/$SERVICE:$RELEASE" >/dev/null 2>&1 && run docker rmi --no-prune "rollpin/$SERVICE:$RELEASE"
+has_image "rollpin/$SERVICE:$RELEASE" && run docker rmi --no-prune "rollpin/$SERVICE:$RELEASE"
 [ "$REMOVE_IMAGE" != yes ] || run docker rmi "$REFERENCE" || say "the image stays"
 [ ! -e "$DIR/made" ] || while IFS= read -r _d; do rmdir "$_d" 2>/dev/null; done <"$DIR/made"
 rm -rf "$DIR"

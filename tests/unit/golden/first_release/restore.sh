@@ -73,6 +73,8 @@ journal_once() {
     *) journal "$1" "$2" ;;
     esac
 }
+# The engine goes first then, and every command fails.
+going_down() { [ "$(systemctl is-system-running 2>/dev/null)" = stopping ]; }
 sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
 # One atomic rename is the decision; what must be true with it is on the disk before and after.
 decide() {
@@ -107,7 +109,7 @@ link_boot_unit() {
 start_guard() {
     systemd-run --quiet --collect --unit="rollpin-guard-$TX" --description="rollpin guard of $SERVICE release $RELEASE" \
         -p Restart=always -p RestartSec=1 -p RestartPreventExitStatus=42 -p SuccessExitStatus=42 \
-        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 \
+        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 -p TimeoutStopSec=10 \
         /bin/sh "$DIR/guard.sh"
 }
 # Says the open transaction of the host, whose it is and what ends it; not this release's own, and
@@ -159,6 +161,7 @@ evict() {
     fi
 }
 field() { timeout -k 5 "$T" docker inspect --type container --format "$2" "$1" 2>/dev/null; }
+has_image() { timeout -k 5 "$T" docker image inspect "$1" >/dev/null 2>&1; }
 running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
 short() { printf '%.12s' "$1"; }
 # Renaming to the present name fails, so look first.
@@ -265,7 +268,8 @@ stand_down() {
 # While release RELEASE is open it takes it back; once it is committed, and nothing newer was taken
 # back, it rolls it back by hand (`restore.sh rollback` does so in any case).
 # Exits 0 done; 1 not everything could be put back (what is left is said); 2 usage; 3 not this
-# release's turn; 4 the docker engine is not the one these containers live in.
+# release's turn; 4 the docker engine is not the one these containers live in; 5 the
+# host goes down in the middle: its next boot goes on.
 MODE=${1:-person} WHY=
 LOG=$DIR/logs/restore.log
 # Its exit status is for the controller that started it; another run beside it writes none.
@@ -333,6 +337,7 @@ elif [ ! -e "$DIR/restoring" ]; then
     [ "$(readlink "$LINK" 2>/dev/null)" != "$DIR/restore.sh" ] || relink
     stand_down
     _serves=$(newest_committed)
+    journal_once refused "never armed, says $MODE"
     say "release $RELEASE never stopped anything: nothing to restore${_serves:+; release $_serves serves $SERVICE. To roll that back: sudo sh $SVC/releases/$_serves/restore.sh rollback}"
     exit 0
 fi
@@ -349,9 +354,6 @@ if [ "$(holder_pid)" != $$ ] && ! hold 3 restore; then
     fi
 fi
 [ -e "$DIR/$AFTER" ] && { say "release $RELEASE was taken back meanwhile"; stand_down; exit 0; }
-# A swap that was not begun changed nothing: then only what was staged is taken away.
-TOUCHED=yes
-[ "$NOW" = restoring ] && [ ! -e "$DIR/touched" ] && TOUCHED=no
 rm -f "$STATE/.ballast" "$BALLAST"
 case "$(tail -n 1 "$SVC/journal.jsonl" 2>/dev/null)" in
 *"\"release\":$RELEASE,"*'"event":"restore-failed"'*) ;;
@@ -360,7 +362,9 @@ esac
 WRONG=
 wrong() { say "NOT DONE: $1"; WRONG="$WRONG; $1"; }
 await_engine "$ENGINE_WAIT"
-case $? in
+_found=$?
+[ "$_found" = 0 ] || ! going_down || { say "the host goes down: its next boot goes on"; exit 5; }
+case $_found in
 1) journal_once restore-failed "the docker engine does not answer"; say "restore-failed: start docker, then run: sudo sh $DIR/restore.sh"; exit 1 ;;
 2) journal_once restore-failed "another docker engine"; say "restore-failed: is the disk of $DOCKER_ROOT mounted? Then run: sudo sh $DIR/restore.sh"; exit 4 ;;
 esac
@@ -387,6 +391,19 @@ back() {
     [ "$3" = yes ] || return 0
     running "$_now" || run docker start "$_now" || wrong "$2 could not be started: docker start $2"
 }
+# lost ID NAME: it served until now, and no wish of a person took it down: it was removed and
+# nobody has its name since, or the engine died under it (255 is docker's own status for that).
+# One that was stopped by hand stays as it is.
+lost() {
+    if absent "$1"; then
+        [ -z "$(field "$2" '{{.Id}}')" ] || return 0
+    else
+        [ "$(field "$(now_id "$1")" '{{.State.Status}} {{.State.ExitCode}}')" = "exited 255" ] || return 0
+    fi
+    say "$2 went away meanwhile"
+    : >"$DIR/touched" 2>/dev/null || say "$DIR/touched could not be written"
+    TOUCHED=yes
+}
 # policy ID POLICY NAME
 policy() {
     _now=$(now_id "$1")
@@ -400,7 +417,7 @@ runs() {
     running "${_now:-$1}" || wrong "$2 does not run: docker start $2"
 }
 # A stop in flight would end a container that was just started: join it first.
-if [ "$TOUCHED" = yes ] && [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
+if [ -e "$DIR/touched" ] && [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
     T=60
     # shellcheck disable=SC2086 # ids are words
     run docker stop -t 10 $DOWN || say "going on"
@@ -441,10 +458,19 @@ remove() {
         (umask 077; timeout -k 5 60 docker logs --timestamps --tail 20000 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c >"$DIR/logs/engine.log" 2>&1 9>&-) || say "the log of the failed container was not kept"
         (umask 077; field 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c '{{json .State}}' >"$DIR/logs/engine.state.json")
         run docker rm --volumes 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'docker rm glm53.r1'
+    fi
+    if [ "$NOW" = restoring ] && has_image rollpin/glm53:1; then
         run docker rmi --no-prune rollpin/glm53:1 || say 'the local tag stays'
     fi
     :
 }
+# A swap that was not begun changed nothing: then only what was staged is taken away, unless
+# something of what served went away meanwhile.
+TOUCHED=yes
+if [ "$NOW" = restoring ] && [ ! -e "$DIR/touched" ]; then
+    TOUCHED=no
+    lost 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a glm53-pp4
+fi
 if [ "$TOUCHED" = yes ]; then
     put_back
     remove
@@ -458,13 +484,14 @@ else
 fi
 sync_docker
 if [ -n "$WRONG" ]; then
+    going_down && { say "the host goes down: its next boot goes on"; exit 5; }
     journal_once restore-failed "${WRONG#; }"
     say "restore-failed:${WRONG#;}"
     say "when that is put right, run: sudo sh $DIR/restore.sh"
     exit 1
 fi
 relink
-while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made" 2>/dev/null
+[ ! -e "$DIR/notes-made" ] || while read -r _note; do rm -f "$STATE/displaced/$_note"; done <"$DIR/notes-made"
 # A rollback that is taken back displaces again what it had brought back.
 for _note in "$DIR"/returned-*.md; do
     [ ! -e "$_note" ] || cp "$_note" "$STATE/displaced/${_note##*/returned-}" || say "the restore note $_note could not be put back"

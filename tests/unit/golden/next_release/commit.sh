@@ -73,6 +73,8 @@ journal_once() {
     *) journal "$1" "$2" ;;
     esac
 }
+# The engine goes first then, and every command fails.
+going_down() { [ "$(systemctl is-system-running 2>/dev/null)" = stopping ]; }
 sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
 # One atomic rename is the decision; what must be true with it is on the disk before and after.
 decide() {
@@ -107,7 +109,7 @@ link_boot_unit() {
 start_guard() {
     systemd-run --quiet --collect --unit="rollpin-guard-$TX" --description="rollpin guard of $SERVICE release $RELEASE" \
         -p Restart=always -p RestartSec=1 -p RestartPreventExitStatus=42 -p SuccessExitStatus=42 \
-        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 \
+        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 -p TimeoutStopSec=10 \
         /bin/sh "$DIR/guard.sh"
 }
 # Says the open transaction of the host, whose it is and what ends it; not this release's own, and
@@ -159,6 +161,7 @@ evict() {
     fi
 }
 field() { timeout -k 5 "$T" docker inspect --type container --format "$2" "$1" 2>/dev/null; }
+has_image() { timeout -k 5 "$T" docker image inspect "$1" >/dev/null 2>&1; }
 running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
 short() { printf '%.12s' "$1"; }
 # Renaming to the present name fails, so look first.
@@ -290,6 +293,8 @@ printf '%s %s\n' "$1" "$3" >"$DIR/verified" || say "$DIR/verified could not be w
 sync_docker
 still_ours
 decide armed committed || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }
+# The journal needs some of the room that was kept for a restore.
+rm -f "$STATE/.ballast"
 journal committed "release $RELEASE serves $SERVICE"
 stand_down
 [ "$GUARD" = off ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
@@ -303,7 +308,7 @@ prune() {
     _name=$2 _reference=$3
     shift 3
     for _tag; do
-        timeout -k 5 "$T" docker image inspect "$_tag" >/dev/null 2>&1 && run docker rmi --no-prune "$_tag"
+        has_image "$_tag" && run docker rmi --no-prune "$_tag"
     done
     journal pruned "$_name"
     [ -n "$_reference" ] || return 0

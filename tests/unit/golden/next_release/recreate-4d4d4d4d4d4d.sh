@@ -80,6 +80,8 @@ journal_once() {
     *) journal "$1" "$2" ;;
     esac
 }
+# The engine goes first then, and every command fails.
+going_down() { [ "$(systemctl is-system-running 2>/dev/null)" = stopping ]; }
 sync_docker() { sync -f "$DOCKER_ROOT" 2>/dev/null || sync; }
 # One atomic rename is the decision; what must be true with it is on the disk before and after.
 decide() {
@@ -114,7 +116,7 @@ link_boot_unit() {
 start_guard() {
     systemd-run --quiet --collect --unit="rollpin-guard-$TX" --description="rollpin guard of $SERVICE release $RELEASE" \
         -p Restart=always -p RestartSec=1 -p RestartPreventExitStatus=42 -p SuccessExitStatus=42 \
-        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 \
+        -p StartLimitIntervalSec=0 -p IgnoreOnIsolate=yes -p OOMScoreAdjust=-900 -p TimeoutStopSec=10 \
         /bin/sh "$DIR/guard.sh"
 }
 # Says the open transaction of the host, whose it is and what ends it; not this release's own, and
@@ -166,6 +168,7 @@ evict() {
     fi
 }
 field() { timeout -k 5 "$T" docker inspect --type container --format "$2" "$1" 2>/dev/null; }
+has_image() { timeout -k 5 "$T" docker image inspect "$1" >/dev/null 2>&1; }
 running() { [ "$(field "$1" '{{.State.Status}}')" = running ]; }
 short() { printf '%.12s' "$1"; }
 # Renaming to the present name fails, so look first.

@@ -63,7 +63,10 @@ class Ending:
 
     def wait(self) -> NoReturn:
         """Serve until a signal, drain if it was SIGTERM, exit 0."""
-        self.asked.wait()
+        # Handlers run in this thread only, and a signal that another thread was given does not
+        # wake it.
+        while not self.asked.wait(0.2):
+            pass
         if not self.interrupted.is_set():
             self._drain()
         self._shut_down()
