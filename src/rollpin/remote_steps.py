@@ -28,9 +28,6 @@ if [ "$step" = swap ]; then
     mkdir "$dir/logs/.launched" 2>/dev/null || { echo before; exit 0; }
 else
     systemctl is-active --quiet "$unit.service" 2>/dev/null && exit 0
-    # A session's process would hold the shutdown up; the boot unit goes on.
-    [ "$guard" = off ] || [ "$(systemctl is-system-running 2>/dev/null)" != stopping ] ||
-        { echo "the host goes down"; exit 78; }
     rm -f "$dir/logs/restore.rc"
 fi
 if [ "$guard" != off ]; then
@@ -38,6 +35,9 @@ if [ "$guard" != off ]; then
         -p OOMScoreAdjust=-900 -p TimeoutStopSec=10 \
         /bin/sh "$dir/$step.sh" controller "$who" "$why" && exit 0
     [ "$step" = restore ] || { rmdir "$dir/logs/.launched"; exit 1; }
+    # A session's process would hold a shutdown up; the boot unit goes on.
+    [ "$(systemctl is-system-running 2>/dev/null)" != stopping ] ||
+        { echo "the host goes down"; exit 78; }
 fi
 : >"$dir/logs/.no-unit"
 setsid sh "$dir/$step.sh" controller "$who" "$why" </dev/null >/dev/null 2>&1 &
