@@ -18,7 +18,12 @@ from rollpin.scripts import Bound, render
 # Remembers name, status and policy by container id, as files; answers what the scripts ask.
 DOCKER = r"""#!/bin/sh
 { printf '%s\0' "$#"; for _a; do printf '%s\0' "$_a"; done; } >>"$STUB/calls"
-at() { printf '%s' "$STUB/containers/$1"; }
+at() {
+    for _n in "$STUB"/containers/*/name; do
+        [ ! -e "$_n" ] || [ "$(cat "$_n")" != "$1" ] || { printf '%s' "${_n%/name}"; return; }
+    done
+    printf '%s' "$STUB/containers/$1"
+}
 known() { [ -d "$(at "$1")" ]; }
 case $1 in
 info) cat "$STUB/engine" ;;
@@ -112,6 +117,7 @@ class StubHost:
             ("RUN=/run/rollpin\n", f"RUN={self.folder}/run\n"),
             ("/etc/systemd/system", f"{self.folder}/units"),
             ("/run/systemd/system", f"{self.folder}/no-systemd"),
+            ("/run/docker.pid", f"{self.stub}/engine-pid"),
         ):
             assert old.startswith("/") or old in script, old
             out = out.replace(old, new)

@@ -289,6 +289,9 @@ def test_stale_stages_are_taken_back_and_young_ones_left() -> None:
     old, young = a.release(r1, state="staged", age=901), a.release(r1, state="staged", age=899)
     assert a.plan(a.host(releases=(old,))).stale == (1,)
     assert a.plan(a.host(releases=(young,))).stale == ()
+    # Whoever staged it before this boot has lost its host since.
+    rebooted = dataclasses.replace(a.host(releases=(young,)), uptime=898.0)
+    assert a.plan(rebooted).stale == (1,)
 
 
 def test_all_refusals_come_at_once() -> None:

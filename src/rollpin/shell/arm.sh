@@ -27,6 +27,7 @@ fi
 dd if=/dev/zero of="$STATE/.ballast" bs=1M count=8 2>/dev/null && sync "$STATE/.ballast" || undo "no room for the ballast in $STATE"
 dd if=/dev/zero of="$BALLAST" bs=1M count=8 2>/dev/null && sync "$BALLAST" || undo "no room for the ballast in $DOCKER_ROOT"
 data_root >"$DIR/data-root"
+engine_run >"$DIR/engine-run"
 : >"$DIR/notes-made"
 mkdir -p "$STATE/displaced"
 for _note in "$DIR"/displaced-*.md; do

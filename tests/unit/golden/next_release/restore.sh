@@ -218,6 +218,8 @@ await_engine() {
 }
 # Tells one data root from another under the same path.
 data_root() { stat -c '%i %W' "$DOCKER_ROOT/containers" 2>/dev/null; }
+# Tells one run of the engine from the next; nothing where it keeps its pid elsewhere.
+engine_run() { _p=$(cat /run/docker.pid 2>/dev/null) && printf '%s %s' "$_p" "$(pid_start "$_p")"; }
 # Process ids on the GPUs that belong to the container; status 1 when the driver says nothing.
 on_gpus() {
     _pids=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits 2>/dev/null) || return 1
@@ -391,14 +393,14 @@ back() {
     [ "$3" = yes ] || return 0
     running "$_now" || run docker start "$_now" || wrong "$2 could not be started: docker start $2"
 }
-# lost ID NAME: it served until now, and no wish of a person took it down: it was removed and
-# nobody has its name since, or the engine died under it (255 is docker's own status for that).
-# One that was stopped by hand stays as it is.
+# lost ID NAME: it served until now, and was removed while nobody took its name, or went down with
+# its engine, which has been started again since. One that was stopped by hand stays as it is.
 lost() {
     if absent "$1"; then
         [ -z "$(field "$2" '{{.Id}}')" ] || return 0
     else
-        [ "$(field "$(now_id "$1")" '{{.State.Status}} {{.State.ExitCode}}')" = "exited 255" ] || return 0
+        running "$(now_id "$1")" && return 0
+        [ -s "$DIR/engine-run" ] && [ "$(engine_run)" != "$(cat "$DIR/engine-run")" ] || return 0
     fi
     say "$2 went away meanwhile"
     : >"$DIR/touched" 2>/dev/null || say "$DIR/touched could not be written"

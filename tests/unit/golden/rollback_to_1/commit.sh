@@ -218,6 +218,8 @@ await_engine() {
 }
 # Tells one data root from another under the same path.
 data_root() { stat -c '%i %W' "$DOCKER_ROOT/containers" 2>/dev/null; }
+# Tells one run of the engine from the next; nothing where it keeps its pid elsewhere.
+engine_run() { _p=$(cat /run/docker.pid 2>/dev/null) && printf '%s %s' "$_p" "$(pid_start "$_p")"; }
 # Process ids on the GPUs that belong to the container; status 1 when the driver says nothing.
 on_gpus() {
     _pids=$(timeout -k 2 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader,nounits 2>/dev/null) || return 1
