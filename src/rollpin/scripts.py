@@ -137,6 +137,8 @@ def _policies_on(plan: Plan, container: str) -> list[tuple[str, ...]]:
 
 def _swap_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
     expect = [_expect(s) for s in plan.stops]
+    for start in plan.starts:
+        expect.append(shlex.join(("there", _ident(start, bound.container), start.before)))
     longest = max((s.grace for s in plan.stops), default=0.0)
     starts: list[str] = ["T=120"]
     for command in _start_commands(plan, bound.container):

@@ -57,6 +57,15 @@ def test_a_swap_that_found_the_host_changed_is_taken_back_without_a_change(tmp_p
     assert (scan / "status").read_text() == "exited\n"
 
 
+def test_a_swap_finds_before_it_begins_that_the_new_container_is_gone(tmp_path: Path) -> None:
+    host, plan, directory = staged(tmp_path)
+    host.removes(bound(plan).container)
+    status, said = host.run(directory / "swap.sh", "controller", "me")
+    assert (status, host.changes()) == (74, [])
+    assert f"glm53.r1 ({bound(plan).container}) is gone" in said
+    assert not (directory / "touched").exists()
+
+
 def test_what_an_engine_took_down_before_the_swap_comes_back(tmp_path: Path) -> None:
     """Another process is the engine now than when the release was armed."""
     host, _, directory = staged(tmp_path)

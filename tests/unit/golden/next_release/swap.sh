@@ -284,6 +284,12 @@ _expect() {
     say "the host changed since the plan: $1 was '$2', is '$_is'"
     exit 74
 }
+# there ID NAME: what is to be started; a nightly prune takes what does not run.
+there() {
+    [ -z "$(field "$1" '{{.Id}}')" ] || return 0
+    if gone "$1"; then say "the host changed since the plan: $2 ($1) is gone"; else say "the docker engine does not answer"; fi
+    exit 74
+}
 gpu_holders() {
     _ids=$(timeout -k 5 "$T" docker ps -q --no-trunc) || return 1
     # shellcheck disable=SC2086 # ids are words
@@ -292,6 +298,7 @@ gpu_holders() {
 }
 still_armed
 expect 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c '/glm53 running 2026-11-01T08:00:00.123456789Z unless-stopped:0'
+there 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53.r2
 _holders=$(gpu_holders) || { say "the docker engine does not answer"; exit 74; }
 _holders=${_holders# }
 [ "${_holders% }" = "$GPU_HOLDERS" ] ||
