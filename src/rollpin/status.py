@@ -75,10 +75,12 @@ class Open:
 
 @dataclass(frozen=True)
 class Status:
-    """One host. `unknown` has the reasons why something could not be told."""
+    """One host. `unknown` has the reasons why something could not be told, each with a command
+    that shows more.
+    """
 
     host: str
-    unknown: tuple[str, ...]
+    unknown: tuple[Trouble, ...]
     services: tuple[Service, ...] = ()
     displaced: tuple[Displaced, ...] = ()
     open: tuple[Open, ...] = ()
@@ -104,7 +106,7 @@ def status_of(state: HostState, answers: Mapping[str, Answers] | None = None) ->
     answers = answers or {}
     unknown = _unknown(state) + _unrecorded(state)
     unknown += tuple(
-        f"the health of {name}: {a.failures.reason}"
+        Trouble(f"the health of {name}: {a.failures.reason}", _look_at(state, name))
         for name, a in answers.items()
         if isinstance(a.failures, Unknown)
     )
@@ -128,26 +130,50 @@ def status_of(state: HostState, answers: Mapping[str, Answers] | None = None) ->
     )
 
 
-def _unknown(state: HostState) -> tuple[str, ...]:
-    seen = (state.releases, state.engine, state.containers, state.transaction)
-    out = [s.reason for s in seen if isinstance(s, Unknown)]
+def _unknown(state: HostState) -> tuple[Trouble, ...]:
+    kept = f"sudo ls -lR {places.STATE_DIR}"
+    engine = "sudo systemctl status --no-pager docker"
+    seen = (
+        (state.releases, kept),
+        (state.engine, engine),
+        (state.containers, engine),
+        (state.transaction, "sudo ls -l /run/rollpin"),
+    )
+    if not state.now and isinstance(state.engine, Unknown):
+        # One reason for everything: it was not reached.
+        return (Trouble(state.engine.reason, f"ssh {shlex.quote(state.name)}"),)
+    out = [Trouble(s.reason, do) for s, do in seen if isinstance(s, Unknown)]
     if not isinstance(state.releases, Unknown):
-        out += [
-            f"{places.release_dir(r.service, r.number)}/release.json: {r.fault}"
-            for r in state.releases
-            if r.fault
-        ]
-    return tuple(dict.fromkeys(out))
+        for r in state.releases:
+            if r.fault:
+                directory = places.release_dir(r.service, r.number)
+                out.append(
+                    Trouble(f"{directory}/release.json: {r.fault}", f"sudo ls -l {directory}")
+                )
+    first = {t.what: t for t in reversed(out)}
+    return tuple(reversed(first.values()))
 
 
-def _unrecorded(state: HostState) -> tuple[str, ...]:
+def _look_at(state: HostState, service: str) -> str:
+    """Shows what the service's engine says."""
+    release = releases.current(state, service)
+    starts = (release.record.get("starts") or ()) if release else ()
+    ident = next((str(s["id"]) for s in starts if s.get("main")), service)
+    found = state.container(ident)
+    return f"sudo docker logs --tail 100 {shlex.quote(found.id[:12] if found else ident[:12])}"
+
+
+def _unrecorded(state: HostState) -> tuple[Trouble, ...]:
     """What bears rollpin's label and is in no record: a state directory that was lost."""
     if isinstance(state.containers, Unknown) or isinstance(state.releases, Unknown):
         return ()
     known = {(r.service, str(r.number)) for r in state.releases}
     return tuple(
-        f"{c.name} ({c.status}) is release {number} of {service}, and {places.STATE_DIR} has no"
-        " record of it"
+        Trouble(
+            f"{c.name} ({c.status}) is release {number} of {service}, and {places.STATE_DIR} has no"
+            " record of it",
+            f"sudo docker inspect {shlex.quote(c.name)}",
+        )
         for c in sorted(state.containers, key=lambda c: c.name)
         if (service := c.labels.get("rollpin.service"))
         if (number := c.labels.get("rollpin.release", "?")) and (service, number) not in known
@@ -204,13 +230,9 @@ def _answered(state: HostState, name: str, answer: Answers) -> Iterable[Trouble]
         return
     own = f"{name} release {release.number}"
     if isinstance(answer.failures, tuple) and answer.failures:
-        starts = release.record.get("starts") or ()
-        ident = next((str(s["id"]) for s in starts if s.get("main")), "")
-        found = state.container(ident)
-        ident = found.id[:12] if found else ident[:12]
         yield Trouble(
             f"{own} is not good: {'; '.join(answer.failures)}",
-            f"sudo docker logs --tail 100 {ident}",
+            _look_at(state, name),
         )
     image = release.record.get("image") or {}
     pinned = str(image.get("digest") or "")
@@ -358,7 +380,9 @@ def rows(status: Status) -> list[tuple[str, ...]]:
 
 def details(status: Status) -> list[str]:
     """What does not fit into a row: unknowns, open transactions, displaced containers."""
-    out = [f"unknown: {reason}" for reason in status.unknown]
+    out: list[str] = []
+    for unknown in status.unknown:
+        out += [f"unknown: {unknown.what}", f"  {_where(unknown)}: {unknown.do}"]
     out += [f"{s.name}: {s.says}" for s in status.services if s.says]
     for trouble in status.troubles:
         word = "note" if trouble.minor else "TROUBLE"
@@ -378,6 +402,10 @@ def details(status: Status) -> list[str]:
     out += [f"also on the GPUs: {other}" for other in status.others]
     out += [f"warning: {warning}" for warning in status.warnings]
     return out
+
+
+def _where(unknown: Trouble) -> str:
+    return "from here" if unknown.do.startswith("ssh ") else "on the host"
 
 
 def lines(status: Status) -> list[str]:

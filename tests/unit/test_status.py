@@ -136,7 +136,10 @@ def test_health_now(
     assert status.to_json()["good"] is good
     told = "\n".join(details(status))
     if isinstance(failures, Unknown):
-        assert "unknown: the health of glm53: no answer within 45 s" in told
+        assert (
+            "unknown: the health of glm53: no answer within 45 s\n"
+            "  on the host: sudo docker logs --tail 100 aaaaaaaaaaaa"
+        ) in told
     elif failures:
         assert (
             "TROUBLE: glm53 release 1 is not good: generation: it answers 41; port owner: x\n"
@@ -167,7 +170,11 @@ def test_a_tag_that_did_not_move_or_cannot_be_asked_is_not_told(
 def test_a_host_that_does_not_answer() -> None:
     status = status_of(unreachable("gpu2", "cannot connect: no route"))
     assert not status.known
-    assert lines(status) == ["gpu2: unknown", "gpu2:   unknown: cannot connect: no route"]
+    assert lines(status) == [
+        "gpu2: unknown",
+        "gpu2:   unknown: cannot connect: no route",
+        "gpu2:     from here: ssh gpu2",
+    ]
     assert rows(status)[0][:2] == ("gpu2", "unknown")
 
 
@@ -177,7 +184,10 @@ def test_an_engine_that_does_not_answer(state: HostState) -> None:
     assert not status.known
     assert status.services[0].container == "glm53 unknown"
     assert {d.state for d in status.displaced} == {"unknown"}
-    assert details(status)[0] == f"unknown: {dead.reason}"
+    assert details(status)[:2] == [
+        f"unknown: {dead.reason}",
+        "  on the host: sudo systemctl status --no-pager docker",
+    ]
 
 
 def test_a_host_without_releases_says_who_is_on_the_gpus(state: HostState) -> None:
@@ -280,16 +290,22 @@ def test_a_record_that_cannot_be_read_is_unknown_and_not_a_rollback(state: HostS
     broken = Release("glm53", 1, "committed", fault="it is empty")
     status = status_of(dataclasses.replace(state, releases=(broken,)))
     assert not status.known
-    assert status.unknown == ("/var/lib/rollpin/glm53/releases/1/release.json: it is empty",)
+    directory = "/var/lib/rollpin/glm53/releases/1"
+    assert [(t.what, t.do) for t in status.unknown] == [
+        (f"{directory}/release.json: it is empty", f"sudo ls -l {directory}")
+    ]
     assert status.services[0].container == "unknown"
 
 
 def test_a_state_directory_that_was_lost_is_said(state: HostState) -> None:
     status = status_of(dataclasses.replace(state, releases=(), displaced_notes=frozenset()))
     assert not status.known
-    assert status.unknown == (
-        "glm53 (running) is release 1 of glm53, and /var/lib/rollpin has no record of it",
-    )
+    assert [(t.what, t.do) for t in status.unknown] == [
+        (
+            "glm53 (running) is release 1 of glm53, and /var/lib/rollpin has no record of it",
+            "sudo docker inspect glm53",
+        )
+    ]
 
 
 @pytest.mark.parametrize(
