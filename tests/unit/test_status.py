@@ -63,6 +63,7 @@ def state() -> HostState:
     seen = unreachable("gpu1", "")
     return dataclasses.replace(
         seen,
+        now=1.8e9,
         engine=Engine("E", "/var/lib/docker", "26.1", "overlay2", live_restore=True),
         containers=(
             a_container(NEW, "glm53", **{"rollpin.service": "glm53", "rollpin.release": "1"}),
