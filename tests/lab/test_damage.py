@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rollpin.lab.host import Host
 from rollpin.lab.state import Lab
 from tests.lab.deploying import (
@@ -39,6 +41,7 @@ def rollpin(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_damaged_state_directory_is_refused_and_mended(
     lab: Lab, host: Host, deployer: Deployer
 ) -> None:

@@ -136,10 +136,10 @@ STEPS = [
 def _rounds() -> Iterator[Any]:
     for first in range(0, len(STEPS), 3):
         three = STEPS[first : first + 3]
-        marks = [pytest.mark.slow] if first else []
-        yield pytest.param(three, marks=marks, id=", ".join(map(str, three)))
+        yield pytest.param(three, id=", ".join(map(str, three)))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("steps", list(_rounds()))
 def test_frozen_host(all_hosts: list[Host], steps: list[Step]) -> None:

@@ -374,7 +374,8 @@ STORIES: list[Story] = [
     killed_while_settling, restored_from_another_shell, changed_after_it_was_shown,
     power_cut_in_the_restore, dockerd_killed_while_waiting, nothing_is_left_in_the_state_directory,
 ]  # fmt: skip
-QUICK_ROUNDS = 3
+# The kills of the first round are cells of the fault sweep's sample too.
+QUICK_ROUNDS = (1, 2)
 
 
 def _rounds() -> Iterator[Any]:
@@ -383,7 +384,7 @@ def _rounds() -> Iterator[Any]:
         for number, first in enumerate(range(0, len(STORIES), 3)):
             three = STORIES[first : first + 3]
             turned = three[turn:] + three[:turn]
-            marks = [pytest.mark.slow] if turn or number >= QUICK_ROUNDS else []
+            marks = [pytest.mark.slow] if turn or number not in QUICK_ROUNDS else []
             yield pytest.param(turned, marks=marks, id=", ".join(s.__name__ for s in turned))
 
 

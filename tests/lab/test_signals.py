@@ -221,6 +221,7 @@ def test_signal_after_the_commit(all_hosts: list[Host]) -> None:
     side_by_side(all_hosts[:3], hurt)
 
 
+@pytest.mark.slow
 def test_second_signal_leaves_it_to_the_host(all_hosts: list[Host]) -> None:
     """The controller ends at once and says how to follow; the restore goes on by itself."""
 
@@ -246,6 +247,7 @@ def test_second_signal_leaves_it_to_the_host(all_hosts: list[Host]) -> None:
     side_by_side(all_hosts[:3], hurt)
 
 
+@pytest.mark.slow
 def test_terminal_that_goes_away(all_hosts: list[Host]) -> None:
     """SIGHUP, and whatever is said from then on fails: the host is taken back all the same."""
 

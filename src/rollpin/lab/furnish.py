@@ -44,7 +44,10 @@ for unit in $(systemctl list-units --all --plain --no-legend 'rollpin-*' | cut -
 done 2>/dev/null
 # the files and the links that start them at boot
 left=$(find /etc/systemd/system /run/systemd/system -name 'rollpin-*')
-[ -z "$left" ] || { rm -rf $left; systemctl daemon-reload; }
+[ -z "$left" ] || rm -rf $left
+# also one whose file went since it was loaded
+loaded=$(systemctl list-units --all --plain --no-legend 'rollpin-*')
+[ -z "$left$loaded" ] || systemctl daemon-reload
 systemctl reset-failed
 ids=$(docker ps -aq); [ -z "$ids" ] || docker rm -f $ids >/dev/null
 ids=$(docker volume ls -q); [ -z "$ids" ] || docker volume rm -f $ids >/dev/null
