@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
 from rollpin import durations, owners, recreate, releases
@@ -36,8 +36,9 @@ def displace(
             f"{profile.name} does not say that it may displace {c.name}",
             f"Stop it yourself, or add {c.name} to DISPLACES in {profile.path}.",
         )
-    caught = owners.catches(c, state, together)
-    reason = unrestorable(c) or _not_idle(c, permitted, state)
+    again = recreate.of(c, state)
+    caught = (*_deleted(c, again), *owners.catches(c, state, together))
+    reason = _not_idle(c, permitted, state)
     if not reason and caught and not permitted.anyway:
         reason = _caught(c, caught)
     if reason:
@@ -51,20 +52,25 @@ def displace(
         ours=False,
         reasons=collision.reasons,
         grace=profile.displace_stop_timeout,
-        again=recreate.of(c, state),
+        again=again,
         permitted=permitted.anyway,
         catches=caught,
     )
 
 
-def unrestorable(c: Container) -> tuple[str, str] | None:
-    """Why nothing that is permitted could put this container back; None when it can be."""
-    if c.auto_remove:
-        return (
-            "it was run with --rm: a stop deletes it, and it could not be put back as it was",
-            f"Run {c.name} without --rm, or stop it yourself.",
-        )
-    return None
+def _deleted(c: Container, again: recreate.Recreation) -> Iterator[Catch]:
+    if not c.auto_remove:
+        return
+    volumes = ", ".join(path for _, path in again.volumes)
+    yield Catch(
+        "",
+        "it was run with --rm: a stop deletes it",
+        "it was run with --rm: the stop deletes it"
+        + (f" and its anonymous volumes ({volumes})" if volumes else "")
+        + "; it comes back made again, under a new id. Until then nothing but its name keeps the"
+        f" image {c.image}",
+        f"Run {c.name} without --rm, or stop it yourself",
+    )
 
 
 def _caught(c: Container, caught: Collection[Catch]) -> tuple[str, str]:

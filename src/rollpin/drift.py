@@ -163,6 +163,8 @@ def _displaced(state: HostState) -> Iterator[Trouble]:
     for ident, one in sorted(releases.displaced_now(state).items()):
         c = state.container(ident)
         whose = f"{one.name}, displaced by {one.service} release {one.release},"
+        if c is None and one.detail.get("auto_remove"):
+            continue  # its stop deleted it, as the plan said
         if c is None:
             script = f"{release_dir(one.service, one.release)}/{recreate_name(ident)}"
             yield Trouble(

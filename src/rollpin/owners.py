@@ -49,7 +49,7 @@ class Catch:
 
 
 def catches(c: Container, state: HostState, together: Collection[str] = ()) -> tuple[Catch, ...]:
-    """Everything that speaks against stopping `c`, but for what --rm and idleness say.
+    """Everything that speaks against stopping `c`, but for --rm and idleness.
 
     together: ids of containers that are stopped with it; they suffer nothing more.
     """

@@ -66,6 +66,7 @@ def release_json(plan: Plan, bound: Bound, at: str, image: dict[str, Any] | None
                 "gpus": list(s.container.gpus),
                 "ports": list(s.container.ports),
                 "losses": list(s.again.losses),
+                "auto_remove": s.container.auto_remove,
                 "grace": s.grace,
                 "permitted": s.permitted,
                 "catches": [dataclasses.asdict(x) for x in s.catches],

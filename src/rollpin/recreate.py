@@ -262,6 +262,7 @@ _PAIRS = (
     ("Annotations", "--annotation", "="),
 )
 _SWITCHES = (
+    ("AutoRemove", "--rm"),
     ("Privileged", "--privileged"),
     ("ReadonlyRootfs", "--read-only"),
     ("PublishAllPorts", "--publish-all"),
@@ -276,7 +277,7 @@ _RATES = (
 # Said elsewhere in this module, or by the restore itself (policy), or nobody's wish (what the
 # client's terminal was like, what the engine derives).
 _ELSEWHERE = {
-    *("Binds", "Mounts", "NetworkMode", "PortBindings", "RestartPolicy", "AutoRemove", "Links"),
+    *("Binds", "Mounts", "NetworkMode", "PortBindings", "RestartPolicy", "Links"),
     *("SecurityOpt", "MaskedPaths", "ReadonlyPaths", "ShmSize", "Runtime", "NanoCpus", "Init"),
     *("PidsLimit", "Ulimits", "LogConfig", "Devices", "DeviceRequests", "MemorySwappiness"),
     *("BlkioWeightDevice", "ContainerIDFile", "ConsoleSize", "Cgroup", "Isolation"),

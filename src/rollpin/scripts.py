@@ -222,6 +222,8 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
     for stop in plan.stops:
         c = stop.container
         was = "yes" if stop.was_running else "no"
+        if c.auto_remove:
+            back.append(shlex.join(("going", c.id)))
         back.append(shlex.join(("back", c.id, c.name, was, f"{c.image} {secret_free(c.argv)}")))
         if stop.policy != "no":
             policies.append(shlex.join(("policy", c.id, stop.policy, c.name)))

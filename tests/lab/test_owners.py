@@ -348,15 +348,38 @@ def one_that_keeps_crashing(host: Host) -> None:
 
 
 def one_that_a_stop_deletes(host: Host) -> None:
-    """Whoever permits it."""
+    """Refused; permitted, it comes back made again, after a failure and after a rollback."""
     furnished(host)
-    with idle_one(host, "--rm", "--network", "host"):
+    with idle_one(host, "--rm", "--network", "host", "--env", "KEPT=here"):
+        first = host.container(furnish.IDLE)
+        assert first is not None
         words = (f"{furnish.IDLE} (", "it was run with --rm: a stop deletes it")
         refused(host, *words)
-        refused(host, *words, allow=furnish.IDLE)
+        with Controller(host, allow=furnish.IDLE, engine=CRASHES) as run:
+            assert run.end(120) == 1
+            assert run.word() == "restored"
+            assert "it was run with --rm: the stop deletes it" in run.output
+        made_again(host, first)
+        live(host, "it was run with --rm: the stop deletes it", allow=furnish.IDLE)
+        assert host.container(furnish.IDLE) is None
+        with Controller(host, "rollback") as run:
+            assert run.end(120) == 0
+        made_again(host, first)
     with Controller(host, allow="nobody") as run:
         assert run.end() == 1
         assert "--data allow: 'nobody' is not in DISPLACES of the profile" in run.output
+
+
+def made_again(host: Host, first: dict[str, Any]) -> None:
+    """The idle one runs, like the first, under another id, and goes with its stop as before."""
+    now = host.container(furnish.IDLE)
+    assert now is not None
+    assert now["Id"] != first["Id"]
+    assert now["State"]["Status"] == "running"
+    for key in ("Path", "Args", "Image"):
+        assert now[key] == first[key]
+    assert sorted(now["Config"]["Env"]) == sorted(first["Config"]["Env"])
+    assert now["HostConfig"]["AutoRemove"] is True
 
 
 def refused_before_anything_is_stopped(host: Host) -> None:

@@ -48,6 +48,7 @@ MATRIX: dict[str, list[str]] = {
         *("--read-only", "--tmpfs", "/run:rw,size=1m", "--group-add", "44", "--ipc", "host"),
         *("--sysctl", "net.ipv4.ip_unprivileged_port_start=0"),
     ],
+    "gone": ["--rm"],
     "privileged": ["--privileged", "--pid", "host", "--uts", "host", "--network", "host"],
     "mounts": [
         *("--volume", "/srv:/data:ro", "--volume", "named:/named", "--volume", "/anonymous"),

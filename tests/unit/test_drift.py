@@ -9,6 +9,7 @@ import pytest
 
 from rollpin.drift import Trouble, troubles
 from rollpin.observe import Container, HostState, Unknown
+from rollpin.profile_values import Displace
 
 from . import builders as a
 
@@ -28,6 +29,19 @@ def after_release_1(served: dict[str, Any] | None, **production: Any) -> HostSta
 
 def test_what_was_recorded_is_no_trouble() -> None:
     assert troubles(after_release_1({})) == ()
+
+
+@pytest.mark.parametrize(("auto_remove", "told"), [(True, 0), (False, 1)])
+def test_one_that_its_stop_deleted_was_said_to_go(auto_remove: bool, told: int) -> None:
+    before = a.production(auto_remove=auto_remove, policy="no")
+    wanted = a.profile(displaces=(Displace("glm53-pp4", None, "the profile"),))
+    plan = a.plan(a.host(before), wanted)
+    state = a.host(
+        a.served(plan, a.R1),
+        releases=(a.release(plan, a.R1),),
+        displaced_notes=frozenset({before.id}),
+    )
+    assert len(troubles(state)) == told
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rollpin.plan import Plan, decided_difference
 from rollpin.policy import allowed_by_run
 from rollpin.profile_values import Displace, displaces
 from rollpin.report import plan_text
-from rollpin.scripts import Bound, forward
+from rollpin.scripts import Bound, forward, render
 
 from . import builders as a
 from .builders import WHY, only
@@ -285,10 +285,17 @@ def test_its_own_state_is_permitted_too(status: str) -> None:
     assert stops == [*woken, f"docker stop -t 120 {a.PP4}"]
 
 
-def test_one_that_a_stop_deletes_is_never_permitted() -> None:
+def test_one_that_a_stop_deletes_is_permitted_and_made_again() -> None:
+    gone = a.host(a.production(auto_remove=True, policy="no"))
+    assert "a stop deletes it" in only(a.plan(gone))
     wanted = a.profile(displaces=(Displace("glm53-pp4", None, "the profile"),))
-    gone = a.production(auto_remove=True, policy="no")
-    assert "a stop deletes it" in only(a.plan(a.host(gone), wanted))
+    plan = a.plan(gone, wanted)
+    assert not plan.refused
+    assert "permitted by the profile: it was run with --rm: the stop deletes it" in plan_text(plan)
+    assert "--rm" in plan.stops[0].again.options
+    back = render(plan, Bound("tx", a.R1))["restore.sh"].splitlines()
+    wait = back.index(f"    going {a.PP4}")
+    assert back[wait + 1].startswith(f"    back {a.PP4} glm53-pp4 yes ")
 
 
 def test_idle_is_asked_for_all_the_same() -> None:

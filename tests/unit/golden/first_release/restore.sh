@@ -393,6 +393,16 @@ back() {
     [ "$3" = yes ] || return 0
     running "$_now" || run docker start "$_now" || wrong "$2 could not be started: docker start $2"
 }
+# going ID: the stop of one that was run with --rm deletes it, a moment later.
+going() {
+    _end=$(($(cut -d. -f1 /proc/uptime) + 30))
+    while [ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ]; do
+        case $(field "$1" '{{.State.Status}}') in
+        exited | dead | removing) sleep 0.2 ;;
+        *) return 0 ;;
+        esac
+    done
+}
 # lost ID NAME: it served until now, and was removed while nobody took its name, or went down with
 # its engine, which has been started again since. One that was stopped by hand stays as it is.
 lost() {
