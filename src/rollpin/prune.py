@@ -20,13 +20,18 @@ def prunable(state: HostState, plan: Plan) -> tuple[Prune, ...]:
     """What the commit of this plan may remove, oldest first."""
     if isinstance(state.containers, Unknown) or isinstance(state.releases, Unknown):
         return ()
-    needed = {s.id for s in plan.starts} | set(_needed(state, plan.service))
+    starts = {s.id for s in plan.starts}
+    # What the next rollback without a number goes to.
+    following = next(
+        (r for r in releases.of(state, plan.service) if r.number == plan.replaces), None
+    )
+    needed = {releases.serving_id(following), *_needed(state, plan.service)}
     served = {i: n for n, i in _served(state, plan.service)}  # the newest release of each
     kept = sum(1 for s in plan.stops if s.ours)
     out: list[Prune] = []
     for ident in sorted(served, key=lambda i: served[i], reverse=True):
         c = state.container(ident)
-        if c is None or any(c.id == s.container.id for s in plan.stops):
+        if c is None or c.id in starts or any(c.id == s.container.id for s in plan.stops):
             continue
         if kept < KEPT:
             kept += 1

@@ -176,6 +176,7 @@ def _health(health: Mapping[str, Any], told: list[str]) -> Iterator[str]:
         ("Interval", "--health-interval"),
         ("Timeout", "--health-timeout"),
         ("StartPeriod", "--health-start-period"),
+        ("StartInterval", "--health-start-interval"),
     ):
         if health.get(key):
             yield from (option, f"{health[key]}ns")
@@ -192,10 +193,10 @@ def _networks(
     joined = (record.get("NetworkSettings") or {}).get("Networks") or {}
     first: list[str] = ["--network", mode]
     hostname = str(config.get("Hostname") or "")
-    # Docker's own choice is the short id, or the host's name on the host's network.
+    # Docker's own choice is the short id. It takes none beside the host's UTS namespace.
     if (
         hostname
-        and mode != "host"
+        and host.get("UTSMode") != "host"
         and not mode.startswith("container:")
         and not str(record["Id"]).startswith(hostname)
     ):

@@ -60,6 +60,9 @@ def displaced_now(state: HostState) -> dict[str, Recorded]:
     for release in _by_age(state.releases):
         if release.state != "committed":
             continue
+        # A commit that was cut off may have left their notes.
+        for start in release.record.get("starts") or ():
+            out.pop(str(start["id"]), None)
         for stop in release.record.get("stops") or ():
             if stop["ours"] or stop["id"] not in state.displaced_notes:
                 continue

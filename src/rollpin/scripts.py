@@ -41,10 +41,11 @@ def render(plan: Plan, bound: Bound, image: Mapping[str, object] | None = None) 
         ("@DIR@", directory),
     ):
         boot = boot.replace(key, value)
+    paused = {"PAUSED": " ".join(_paused(plan))}
     out = {
         "swap.sh": _script("swap.sh", plan, bound, _swap_blocks(plan, bound)),
         "commit.sh": _script("commit.sh", plan, bound, _commit_blocks(plan, bound)),
-        "restore.sh": _script("restore.sh", plan, bound, _restore_blocks(plan, bound)),
+        "restore.sh": _script("restore.sh", plan, bound, _restore_blocks(plan, bound), paused),
         "arm.sh": _script("arm.sh", plan, bound, {}),
         "guard.sh": _script("guard.sh", plan, bound, {}),
         "takeover.sh": _script("takeover.sh", plan, bound, {}),
@@ -116,11 +117,14 @@ def _stop_commands(plan: Plan) -> list[tuple[str, ...]]:
     if not running:
         return []
     grace = str(round(max(s.grace for s in running)))
-    paused = [s.container.id for s in running if s.container.status == "paused"]
     return [
-        *(("docker", "unpause", ident) for ident in paused),
+        *(("docker", "unpause", ident) for ident in _paused(plan)),
         ("docker", "stop", "-t", grace, *(s.container.id for s in running)),
     ]
+
+
+def _paused(plan: Plan) -> list[str]:
+    return [s.container.id for s in plan.stops if s.container.status == "paused"]
 
 
 def _start_commands(plan: Plan, container: str) -> list[tuple[str, ...]]:
@@ -176,20 +180,23 @@ def _engine_policy(container: Container) -> str:
 
 
 def _commit_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
-    # Kept for a rollback by hand, after which these are displaced again.
-    notes = [
+    return {
+        "POLICIES": [
+            f"run {line} || exit 78" for line in _lines(_policies_on(plan, bound.container))
+        ],
+        "NOTES": _returned_notes(plan),
+        "PRUNE": _lines(("prune", p.id, p.name, p.image, *p.tags) for p in plan.prune),
+    }
+
+
+def _returned_notes(plan: Plan) -> list[str]:
+    """Kept for a rollback by hand, after which these are displaced again."""
+    return [
         f'mv -f "$STATE"/displaced/{shlex.quote(s.was or s.id)}.md'
         f' "$DIR"/returned-{shlex.quote(s.was or s.id)}.md 2>/dev/null'
         for s in plan.starts
         if s.displaced
     ]
-    return {
-        "POLICIES": [
-            f"run {line} || exit 78" for line in _lines(_policies_on(plan, bound.container))
-        ],
-        "NOTES": notes,
-        "PRUNE": _lines(("prune", p.id, p.name, p.image, *p.tags) for p in plan.prune),
-    }
 
 
 def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
@@ -202,17 +209,22 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
         words = shlex.quote(f"{start.live} could not be stopped: docker stop {start.live}")
         unstart += [
             f"if ! absent {ident}; then",
-            f'    _pids="$_pids $(on_gpus {ident})"',
-            f"    run docker update --restart no {ident} || wrong {words}",
+            # Also one that was made again since.
+            f"    _s=$(now_or {ident})",
+            '    _pids="$_pids $(on_gpus "$_s")"',
+            f'    run docker update --restart no "$_s" || wrong {words}',
             "    # A failed release gets a short grace, a committed one is drained.",
             f'    if [ "$NOW" = restoring ]; then _g={grace}; else _g={round(plan.drain)}; fi',
-            f'    T=$((_g + 30)); run docker stop -t "$_g" {ident} || wrong {words}; T=60',
+            f'    T=$((_g + 30)); run docker stop -t "$_g" "$_s" || wrong {words}; T=60',
             "fi",
         ]
         told = shlex.quote(
             f"{start.live} could not be renamed: docker rename {start.live} {start.before}"
         )
-        unname += [f"absent {ident} || rename {ident} {shlex.quote(start.before)} || wrong {told}"]
+        unname += [
+            f'absent {ident} || rename "$(now_or {ident})" {shlex.quote(start.before)}'
+            f" || wrong {told}"
+        ]
         if start.created:
             remove += _remove(plan, start, ident)
     back: list[str] = []
@@ -238,6 +250,7 @@ def _restore_blocks(plan: Plan, bound: Bound) -> dict[str, list[str]]:
         "CHECK": check,
         "LOST": lost or [":"],
         "REMOVE": remove,
+        "NOTES": _returned_notes(plan),
     }
 
 
@@ -246,11 +259,12 @@ def _remove(plan: Plan, start: Start, ident: str) -> list[str]:
     tag = shlex.quote(f"{plan.service}:{plan.number}")
     return [
         f'if [ "$NOW" = restoring ] && ! absent {ident}; then',
+        f"    _s=$(now_or {ident})",
         "    # An engine logs its keys: for root alone. A log that hangs must not hold the lock.",
-        f"    (umask 077; timeout -k 5 60 docker logs --timestamps --tail 20000 {ident}"
+        '    (umask 077; timeout -k 5 60 docker logs --timestamps --tail 20000 "$_s"'
         ' >"$DIR/logs/engine.log" 2>&1 9>&-) || say "the log of the failed container was not kept"',
-        f"    (umask 077; field {ident} '{{{{json .State}}}}' >\"$DIR/logs/engine.state.json\")",
-        f"    run docker rm --volumes {ident} || wrong {shlex.quote(f'docker rm {start.before}')}",
+        '    (umask 077; field "$_s" \'{{json .State}}\' >"$DIR/logs/engine.state.json")',
+        f'    run docker rm --volumes "$_s" || wrong {shlex.quote(f"docker rm {start.before}")}',
         "fi",
         # Also of one that somebody removed, or that a power cut came after.
         f'if [ "$NOW" = restoring ] && has_image rollpin/{tag}; then',

@@ -91,7 +91,7 @@ def main(
             click.echo(cell.key)
         return
     results = {} if sample else kept.load()
-    left = [c for c in chosen if c.key not in results]
+    left = chosen if again else [c for c in chosen if c.key not in results]
     say(f"commit {of}: {len(chosen)} of {everything} cells, {len(chosen) - len(left)} done before")
 
     def done(result: sweep.Result) -> None:

@@ -28,7 +28,7 @@ dd if=/dev/zero of="$STATE/.ballast" bs=1M count=8 2>/dev/null && sync "$STATE/.
 dd if=/dev/zero of="$BALLAST" bs=1M count=8 2>/dev/null && sync "$BALLAST" || undo "no room for the ballast in $DOCKER_ROOT"
 data_root >"$DIR/data-root"
 engine_run >"$DIR/engine-run"
-: >"$DIR/notes-made"
+true >"$DIR/notes-made"
 mkdir -p "$STATE/displaced"
 for _note in "$DIR"/displaced-*.md; do
     [ -e "$_note" ] || continue
@@ -41,6 +41,6 @@ done
 sync "$DIR/notes-made" "$STATE/displaced"
 link_to "$DIR/restore.sh" || undo "$LINK could not be linked"
 sync "$SVC" "$SVC/releases" "$DIR" "$DIR"/* 2>/dev/null || undo "the scripts could not be synced"
-: >"$DIR/.arm" && sync "$DIR/.arm" && mv -T "$DIR/.arm" "$DIR/armed" && sync "$DIR" || undo "armed could not be written"
+true >"$DIR/.arm" && sync "$DIR/.arm" && mv -T "$DIR/.arm" "$DIR/armed" && sync "$DIR" || undo "armed could not be written"
 if [ "$GUARD" != off ] && ! systemctl is-active --quiet "rollpin-guard-$TX.service"; then undo "the guard is not running"; fi
 say armed

@@ -4,7 +4,12 @@
 OWNER=${4:-$TX}
 LOG=$DIR/logs/commit.log
 hold 10 commit || { say "another script holds $STATE/mutate.lock"; exit 75; }
-[ -e "$DIR/committed" ] && { say "already committed"; exit 0; }
+# What displaced before and is back needs no restore note any more.
+notes() {
+    #NOTES#
+    :
+}
+[ -e "$DIR/committed" ] && { say "already committed"; notes; exit 0; }
 still_armed() { [ -e "$DIR/armed" ] || { say "release $RELEASE is no longer armed: it was restored"; exit 76; }; }
 same() {
     [ "$(field "$1" '{{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}')" = "running $2 $3" ] ||
@@ -31,7 +36,7 @@ decide armed committed || { say "release $RELEASE is no longer armed: it was res
 # The journal needs some of the room that was kept for a restore.
 rm -f "$STATE/.ballast"
 journal committed "release $RELEASE serves $SERVICE"
-#NOTES#
+notes
 stand_down
 [ "$GUARD" = off ] || systemctl stop "rollpin-guard-$TX.service" 2>/dev/null
 say "committed"

@@ -12,6 +12,7 @@ while :; do
     if [ -e "$DIR/armed" ] || [ -e "$DIR/restoring" ] || [ -e "$DIR/rolling-back" ]; then
         read -r _lease _tx <"$RUN/lease" 2>/dev/null || _lease=0
         [ "${_tx:-}" = "$TX" ] || _lease=0
+        case $_lease in '' | *[!0-9]*) _lease=0 ;; esac
         if [ "$_now" -ge "$_lease" ]; then
             journal guard "the lease ended: restoring"
             if sh "$DIR/restore.sh" guard; then done_with "restored release $RELEASE"; fi

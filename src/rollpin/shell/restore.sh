@@ -18,6 +18,11 @@ guard | boot) WHO=$MODE@$(uname -n) ;;
 esac
 [ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $DIR/restore.sh"; exit 2; }
 person() { [ "$MODE" = person ] || [ "$MODE" = rollback ]; }
+# Of a commit that was cut off: what it brought back is displaced no more.
+notes() {
+    #NOTES#
+    :
+}
 newest=$RELEASE taken_back=
 for _d in "$SVC"/releases/*/; do
     _n=${_d%/}; _n=${_n##*/}
@@ -45,6 +50,7 @@ elif [ -e "$DIR/rolling-back" ]; then
     AFTER=rolled-back NOW=rolling-back
 elif [ -e "$DIR/committed" ]; then
     hold 60 restore || { say "another script holds $STATE/mutate.lock; try again"; exit 3; }
+    notes
     person || { stand_down; exit 0; }
     if [ "$MODE" = person ] && [ -n "$taken_back" ]; then
         say "nothing is open: release $taken_back was taken back and release $RELEASE serves $SERVICE. To roll release $RELEASE back too: sudo sh $DIR/restore.sh rollback"
@@ -111,6 +117,11 @@ if [ "$MODE" = boot ]; then
         sleep 1
     done
 fi
+# up ID NOW: it runs; or it is paused, as it was, when the swap did not come to its stop.
+up() {
+    running "$2" && return 0
+    case " $PAUSED " in *" $1 "*) [ "$(field "$2" '{{.State.Status}}')" = paused ] ;; *) return 1 ;; esac
+}
 # back ID NAME WAS-RUNNING WORDS: under its name again, and running if it was. One that somebody
 # removed is made again from its record, here, on the engine that it lived in.
 back() {
@@ -124,7 +135,7 @@ back() {
     [ -n "$_now" ] || { wrong "nothing is known of $2: docker ps -a"; return 1; }
     rename "$_now" "$2" || wrong "$2 could not be renamed back: docker rename $_now $2"
     [ "$3" = yes ] || return 0
-    running "$_now" || run docker start "$_now" || wrong "$2 could not be started: docker start $2"
+    up "$1" "$_now" || run docker start "$_now" || wrong "$2 could not be started: docker start $2"
 }
 # going ID: the stop of one that was run with --rm deletes it, a moment later.
 going() {
@@ -142,11 +153,11 @@ lost() {
     if absent "$1"; then
         [ -z "$(field "$2" '{{.Id}}')" ] || return 0
     else
-        running "$(now_id "$1")" && return 0
+        up "$1" "$(now_id "$1")" && return 0
         [ -s "$DIR/engine-run" ] && [ "$(engine_run)" != "$(cat "$DIR/engine-run")" ] || return 0
     fi
     say "$2 went away meanwhile"
-    : >"$DIR/touched" 2>/dev/null || say "$DIR/touched could not be written"
+    true 2>/dev/null >"$DIR/touched" || say "$DIR/touched could not be written"
     TOUCHED=yes
 }
 # policy ID POLICY NAME
@@ -159,7 +170,7 @@ policy() {
 # runs ID NAME
 runs() {
     _now=$(now_id "$1")
-    running "${_now:-$1}" || wrong "$2 does not run: docker start $2"
+    up "$1" "${_now:-$1}" || wrong "$2 does not run: docker start $2"
 }
 # A stop in flight would end a container that was just started: join it first.
 if [ -e "$DIR/touched" ] && [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then

@@ -29,7 +29,7 @@ hold 60 "stage-$TX" || fail 75 "another script holds $STATE/mutate.lock"
 _open=$(open_elsewhere) && fail 75 "an open transaction owns this host: $_open"
 make_release_dir || fail 73 "$DIR cannot be made: $_said"
 (umask 077 && printf '%s' "$SECRET_ENV" >"$DIR/env") || fail 73 "$DIR/env cannot be written"
-: >"$DIR/made"
+true >"$DIR/made"
 #STALE#
 T=120
 run docker tag "$REFERENCE" "rollpin/$SERVICE:$RELEASE" || fail 72 "the image could not be tagged"

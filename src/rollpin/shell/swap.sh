@@ -37,7 +37,7 @@ _holders=${_holders# }
     { say "the host changed since the plan: GPUs were held by '$GPU_HOLDERS', are held by '${_holders% }'"; exit 74; }
 journal swap "$WORDS"
 # From here on there is something to put back.
-: >"$DIR/touched" && sync "$DIR/touched" "$DIR" || fail "$DIR/touched could not be written; nothing was stopped"
+true >"$DIR/touched" && sync "$DIR/touched" "$DIR" || fail "$DIR/touched could not be written; nothing was stopped"
 still_armed
 #RENAMES#
 #POLICIES#
@@ -47,7 +47,7 @@ for _id in $DOWN; do
     _pids="$_pids $_more"
 done
 still_armed
-: >"$RUN/stopping"
+true >"$RUN/stopping"
 _stopped=$(uptime_now)
 printf 'stopped=%s\n' "$_stopped" >"$DIR/logs/swap.times"
 #STOPS#

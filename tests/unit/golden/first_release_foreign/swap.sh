@@ -47,6 +47,8 @@ clean() { one_line "$*" | sed 's/[\\"]/\\&/g'; }
 # Intent before, outcome after: a line is on the disk when this returns. A full disk must not stop
 # a restore, so a journal that cannot be written is said, not fatal.
 journal() {
+    # A line that was torn by a power cut must not swallow this one.
+    [ ! -s "$SVC/journal.jsonl" ] || [ "$(tail -c 1 "$SVC/journal.jsonl" 2>/dev/null | wc -l)" != 0 ] || echo 2>/dev/null >>"$SVC/journal.jsonl"
     _at=$(date -u +%Y-%m-%dT%H:%M:%SZ)
     printf '{"at":"%s","uptime":%s,"service":"%s","release":%s,"transaction":"%s","by":"%s","event":"%s","detail":"%s"}\n' \
         "$_at" "$(uptime_now)" "$SERVICE" "$RELEASE" "$TX" "$(clean "$WHO")" "$1" "$(clean "$2")" \
@@ -144,7 +146,9 @@ pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # flight: whoever takes over waits for that command too. Opening needs no free space.
 hold() {
     mkdir -p "$STATE" "$RUN"
-    exec 9>>"$STATE/mutate.lock" || exit 73
+    # A redirection that fails with exec, or with `:`, ends the shell.
+    true 9>>"$STATE/mutate.lock" || exit 73
+    exec 9>>"$STATE/mutate.lock"
     flock -w "$1" 9 || return 1
     echo "$$ $(pid_start $$) $2" >"$RUN/holder" 2>/dev/null
     return 0
@@ -188,13 +192,16 @@ holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_
 # A command that the daemon refuses and an absent container look alike; the daemon's own list,
 # from a daemon that answers, tells them apart.
 gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
-# Its id, or that of the container that was made again in its place; nothing when there is neither.
+# Its id, or that of the container that was made again in its place; nothing when there is neither,
+# and status 1 when that is not known.
 now_id() {
     if [ -n "$(field "$1" '{{.Id}}')" ]; then printf '%s' "$1"; return 0; fi
-    timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.was.$1" 2>/dev/null | head -n 1
+    _made=$(timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.was.$1" 2>/dev/null) || return 1
+    printf '%s' "$_made" | head -n 1
 }
+now_or() { _n=$(now_id "$1"); printf '%s' "${_n:-$1}"; }
 # No answer about a container is not its absence.
-absent() { [ -z "$(now_id "$1")" ] && gone "$1"; }
+absent() { _n=$(now_id "$1") && [ -z "$_n" ] && gone "$1"; }
 # Waits, bounded, for the engine that these containers live in. Another engine (other id or data
 # root: an unmounted disk) must not be touched.
 await_engine() {
@@ -306,7 +313,7 @@ _holders=${_holders# }
     { say "the host changed since the plan: GPUs were held by '$GPU_HOLDERS', are held by '${_holders% }'"; exit 74; }
 journal swap "$WORDS"
 # From here on there is something to put back.
-: >"$DIR/touched" && sync "$DIR/touched" "$DIR" || fail "$DIR/touched could not be written; nothing was stopped"
+true >"$DIR/touched" && sync "$DIR/touched" "$DIR" || fail "$DIR/touched could not be written; nothing was stopped"
 still_armed
 run docker rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53 || fail 'a rename failed; nothing was stopped'
 run docker update --restart no 1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a || fail 'a restart policy could not be set; nothing was stopped'
@@ -317,7 +324,7 @@ for _id in $DOWN; do
     _pids="$_pids $_more"
 done
 still_armed
-: >"$RUN/stopping"
+true >"$RUN/stopping"
 _stopped=$(uptime_now)
 printf 'stopped=%s\n' "$_stopped" >"$DIR/logs/swap.times"
 T=150

@@ -19,6 +19,7 @@ GPU_HOLDERS=4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d
 KNOWN=4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d
 DOWN=4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d
 WORDS='docker rename 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53.r2; docker rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53; docker update --restart no 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; docker stop -t 120 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d; docker start 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; docker update --restart unless-stopped 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c'
+PAUSED=''
 
 # Shared by every script of a release. sh, coreutils, util-linux and docker are enough; systemd
 # and nvidia-smi are used where they are. The values above are the release's own.
@@ -47,6 +48,8 @@ clean() { one_line "$*" | sed 's/[\\"]/\\&/g'; }
 # Intent before, outcome after: a line is on the disk when this returns. A full disk must not stop
 # a restore, so a journal that cannot be written is said, not fatal.
 journal() {
+    # A line that was torn by a power cut must not swallow this one.
+    [ ! -s "$SVC/journal.jsonl" ] || [ "$(tail -c 1 "$SVC/journal.jsonl" 2>/dev/null | wc -l)" != 0 ] || echo 2>/dev/null >>"$SVC/journal.jsonl"
     _at=$(date -u +%Y-%m-%dT%H:%M:%SZ)
     printf '{"at":"%s","uptime":%s,"service":"%s","release":%s,"transaction":"%s","by":"%s","event":"%s","detail":"%s"}\n' \
         "$_at" "$(uptime_now)" "$SERVICE" "$RELEASE" "$TX" "$(clean "$WHO")" "$1" "$(clean "$2")" \
@@ -144,7 +147,9 @@ pid_start() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 # flight: whoever takes over waits for that command too. Opening needs no free space.
 hold() {
     mkdir -p "$STATE" "$RUN"
-    exec 9>>"$STATE/mutate.lock" || exit 73
+    # A redirection that fails with exec, or with `:`, ends the shell.
+    true 9>>"$STATE/mutate.lock" || exit 73
+    exec 9>>"$STATE/mutate.lock"
     flock -w "$1" 9 || return 1
     echo "$$ $(pid_start $$) $2" >"$RUN/holder" 2>/dev/null
     return 0
@@ -188,13 +193,16 @@ holder_role() { read -r _pid _start _role <"$RUN/holder" 2>/dev/null && echo "$_
 # A command that the daemon refuses and an absent container look alike; the daemon's own list,
 # from a daemon that answers, tells them apart.
 gone() { _ids=$(timeout -k 5 "$T" docker ps -aq --no-trunc) || return 1; case "$_ids" in *"$1"*) return 1 ;; esac; }
-# Its id, or that of the container that was made again in its place; nothing when there is neither.
+# Its id, or that of the container that was made again in its place; nothing when there is neither,
+# and status 1 when that is not known.
 now_id() {
     if [ -n "$(field "$1" '{{.Id}}')" ]; then printf '%s' "$1"; return 0; fi
-    timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.was.$1" 2>/dev/null | head -n 1
+    _made=$(timeout -k 5 "$T" docker ps -aq --no-trunc --filter "label=rollpin.was.$1" 2>/dev/null) || return 1
+    printf '%s' "$_made" | head -n 1
 }
+now_or() { _n=$(now_id "$1"); printf '%s' "${_n:-$1}"; }
 # No answer about a container is not its absence.
-absent() { [ -z "$(now_id "$1")" ] && gone "$1"; }
+absent() { _n=$(now_id "$1") && [ -z "$_n" ] && gone "$1"; }
 # Waits, bounded, for the engine that these containers live in. Another engine (other id or data
 # root: an unmounted disk) must not be touched.
 await_engine() {
@@ -285,6 +293,10 @@ guard | boot) WHO=$MODE@$(uname -n) ;;
 esac
 [ "$(id -u)" = 0 ] || { echo "run it as root: sudo sh $DIR/restore.sh"; exit 2; }
 person() { [ "$MODE" = person ] || [ "$MODE" = rollback ]; }
+# Of a commit that was cut off: what it brought back is displaced no more.
+notes() {
+    :
+}
 newest=$RELEASE taken_back=
 for _d in "$SVC"/releases/*/; do
     _n=${_d%/}; _n=${_n##*/}
@@ -312,6 +324,7 @@ elif [ -e "$DIR/rolling-back" ]; then
     AFTER=rolled-back NOW=rolling-back
 elif [ -e "$DIR/committed" ]; then
     hold 60 restore || { say "another script holds $STATE/mutate.lock; try again"; exit 3; }
+    notes
     person || { stand_down; exit 0; }
     if [ "$MODE" = person ] && [ -n "$taken_back" ]; then
         say "nothing is open: release $taken_back was taken back and release $RELEASE serves $SERVICE. To roll release $RELEASE back too: sudo sh $DIR/restore.sh rollback"
@@ -378,6 +391,11 @@ if [ "$MODE" = boot ]; then
         sleep 1
     done
 fi
+# up ID NOW: it runs; or it is paused, as it was, when the swap did not come to its stop.
+up() {
+    running "$2" && return 0
+    case " $PAUSED " in *" $1 "*) [ "$(field "$2" '{{.State.Status}}')" = paused ] ;; *) return 1 ;; esac
+}
 # back ID NAME WAS-RUNNING WORDS: under its name again, and running if it was. One that somebody
 # removed is made again from its record, here, on the engine that it lived in.
 back() {
@@ -391,7 +409,7 @@ back() {
     [ -n "$_now" ] || { wrong "nothing is known of $2: docker ps -a"; return 1; }
     rename "$_now" "$2" || wrong "$2 could not be renamed back: docker rename $_now $2"
     [ "$3" = yes ] || return 0
-    running "$_now" || run docker start "$_now" || wrong "$2 could not be started: docker start $2"
+    up "$1" "$_now" || run docker start "$_now" || wrong "$2 could not be started: docker start $2"
 }
 # going ID: the stop of one that was run with --rm deletes it, a moment later.
 going() {
@@ -409,11 +427,11 @@ lost() {
     if absent "$1"; then
         [ -z "$(field "$2" '{{.Id}}')" ] || return 0
     else
-        running "$(now_id "$1")" && return 0
+        up "$1" "$(now_id "$1")" && return 0
         [ -s "$DIR/engine-run" ] && [ "$(engine_run)" != "$(cat "$DIR/engine-run")" ] || return 0
     fi
     say "$2 went away meanwhile"
-    : >"$DIR/touched" 2>/dev/null || say "$DIR/touched could not be written"
+    true 2>/dev/null >"$DIR/touched" || say "$DIR/touched could not be written"
     TOUCHED=yes
 }
 # policy ID POLICY NAME
@@ -426,7 +444,7 @@ policy() {
 # runs ID NAME
 runs() {
     _now=$(now_id "$1")
-    running "${_now:-$1}" || wrong "$2 does not run: docker start $2"
+    up "$1" "${_now:-$1}" || wrong "$2 does not run: docker start $2"
 }
 # A stop in flight would end a container that was just started: join it first.
 if [ -e "$DIR/touched" ] && [ -e "$RUN/stopping" ] && [ "$NOW" = restoring ] && [ -n "$DOWN" ]; then
@@ -444,14 +462,15 @@ put_back() {
     T=60
     _pids=
     if ! absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c; then
-        _pids="$_pids $(on_gpus 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c)"
-        run docker update --restart no 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped: docker stop glm53'
+        _s=$(now_or 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c)
+        _pids="$_pids $(on_gpus "$_s")"
+        run docker update --restart no "$_s" || wrong 'glm53 could not be stopped: docker stop glm53'
         # A failed release gets a short grace, a committed one is drained.
         if [ "$NOW" = restoring ]; then _g=30; else _g=120; fi
-        T=$((_g + 30)); run docker stop -t "$_g" 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || wrong 'glm53 could not be stopped: docker stop glm53'; T=60
+        T=$((_g + 30)); run docker stop -t "$_g" "$_s" || wrong 'glm53 could not be stopped: docker stop glm53'; T=60
     fi
     await_gpus "$GPU_WAIT" "${_pids# }" || held
-    absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || rename 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c glm53.r1 || wrong 'glm53 could not be renamed: docker rename glm53 glm53.r1'
+    absent 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c || rename "$(now_or 3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c)" glm53.r1 || wrong 'glm53 could not be renamed: docker rename glm53 glm53.r1'
     T=120
     back 4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d4d glm53 yes 'lmsysorg/sglang@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb python3 -m sglang.launch_server --model-path /data/hf_models/GLM-5.3-NVFP4 --tp-size 2 --pp-size 4 --mem-fraction-static 0.85 --max-running-requests 48 --disable-radix-cache --disable-shared-experts-fusion --moe-runner-backend flashinfer_cutlass --disable-custom-all-reduce --chunked-prefill-size 16384 --host 0.0.0.0 --port 30000 --json-model-override-args '"'"'{"index_topk_freq": 4}'"'"''
     T=60
